@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.net import listen
-from openclaw_mcp.net.fair_queue import TurnQueue
+from openclaw_mcp.net.flow_control import TurnQueue
 from openclaw_mcp.net.http_limits import ConnectionBounds
 from openclaw_mcp.net.peers import PendingBytes
 

@@ -325,7 +325,7 @@ def test_what_came_of_a_connection_that_is_gone_is_not_read(flood: str, known: b
         written, frames = peer.wire.written, peer._untrusted_frames
         for _ in range(50):
             await asyncio.sleep(0)
-        assert (peer.wire.written, peer._untrusted_frames, peer._deferred) == (written, frames, b"")
+        assert (peer.wire.written, peer._untrusted_frames, peer._input) == (written, frames, b"")
 
     asyncio.run(main())
 

@@ -1,26 +1,27 @@
-"""The app's side of the proxy's HTTP API: make, change and delete a session. Standard library only."""
+"""The app's side of the proxy's HTTP API: make, change and delete a session."""
 
-import asyncio
-import http.client
 import ssl
-import urllib.error
-import urllib.request
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from ..core.errors import BadRequest, OpenClawError
+from ..core.model import Json
 from ..core.numbers import parse_whole_number
+from ..net.http_client.address import InvalidAddress, is_header_value, parse_address
+from ..net.http_client.client import CannotReach, HttpClient, system_tls_context
+from ..net.http_client.connection import HttpError
+from ..protocol.bridge import DEFAULT_URL, SESSIONS_PATH, bridge_url, mcp_url, session_path
 
-ANSWER_WAIT: Final = 15.0  # seconds the proxy may take to answer one request
+RESPONSE_WAIT: Final = 15.0  # seconds without a byte of a response before the proxy counts as away
+MAX_CONNECTIONS: Final = 4  # requests at once; an app makes one at a time
 MAX_ANSWER_BYTES: Final = 1 << 20  # bytes of an answer we read; ours are a few hundred
 MAX_RETRY: Final = 60.0  # seconds; a longer Retry-After is not believed
 NOT_A_PROXY: Final = (404, 405)  # what other servers say to a request for a session
 RETRY_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-Json = dict[str, Any]
+SUCCESSES: Final = range(200, 300)
 
 
 class ProxyRefused(OpenClawError):
@@ -55,27 +56,29 @@ class ProxyApiClient:
     """One proxy and one credential."""
 
     def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
-        scheme = _url_scheme(url)
-        if scheme is None:
+        if not _is_proxy_url(url):
             shown = "an address with a password in it" if "@" in url else repr(url)
-            raise BadRequest(f"{shown} is no address of a proxy; give one like http://127.0.0.1:8000")
-        if not (token.isascii() and token.isprintable()):
+            raise BadRequest(f"{shown} is no address of a proxy; give one like {DEFAULT_URL}")
+        if not is_header_value(token):
             raise BadRequest("the app token has a line break or a character no header can carry; give one of ASCII")
         self._base_url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.tls = tls if scheme == "https" else None
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if scheme == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=tls))
-        self._opener = urllib.request.build_opener(*handlers)
+        self.tls = tls if url.startswith("https") else None
+        # No connection is kept: requests are rare, and an app may run in one event loop after another.
+        self._http = HttpClient(
+            max_connections=MAX_CONNECTIONS,
+            max_idle=0,
+            use_proxies=True,
+            create_tls_context=system_tls_context if tls is None else lambda: tls,
+        )
 
     def bridge_url(self, id: str) -> str:
-        """From the address we were given, not from an answer: the token goes nowhere else."""
-        return f"ws{self._base_url[4:]}/v1/chat/sessions/{quote(id, safe='')}/bridge"
+        """From the address we were given, not from an answer: the token is sent nowhere else."""
+        return bridge_url(self._base_url, quote(id, safe=""))
 
     async def register(self, body: Json) -> ProxySession:
         try:
-            made = await self._request("POST", "", body)
+            made = await self._request("POST", SESSIONS_PATH, body)
         except ProxyRefused as exc:
             if exc.status not in NOT_A_PROXY:
                 raise
@@ -83,56 +86,50 @@ class ProxyApiClient:
         id = made.get("mcpSessionId")
         if not isinstance(id, str) or not id:
             raise ProxyRefused(f"what answers at {self._base_url} is no app-tool proxy; give the address of one")
-        return ProxySession(id, str(made.get("mcp_url") or f"{self._base_url}/v1/mcp/{id}"))
+        return ProxySession(id, str(made.get("mcp_url") or mcp_url(self._base_url, id)))
 
     async def put_tools(self, session: ProxySession, tools: list[Json]) -> None:
-        await self._request("PUT", f"/{quote(session.id, safe='')}/tools", {"tools": tools})
+        await self._request("PUT", f"{session_path(quote(session.id, safe=''))}/tools", {"tools": tools})
 
     async def delete(self, session: ProxySession) -> None:
-        await self._request("DELETE", f"/{quote(session.id, safe='')}", None)
+        await self._request("DELETE", session_path(quote(session.id, safe="")), None)
 
     async def _request(self, method: str, path: str, body: Json | None) -> Json:
-        return await asyncio.to_thread(self._request_blocking, method, path, body)
-
-    def _request_blocking(self, method: str, path: str, body: Json | None) -> Json:
-        data = None if body is None else msgspec.json.encode(body)
+        data = b"" if body is None else msgspec.json.encode(body)
         headers = {**self.headers, "Content-Type": "application/json", "Accept": "application/json"}
-        request = urllib.request.Request(f"{self._base_url}/v1/chat/sessions{path}", data, headers, method=method)  # noqa: S310  http and https only, checked above
+        url = self._base_url + path
+        sent = self._http.send(method, url, headers, (data,), size=len(data), timeout=RESPONSE_WAIT)
         try:
-            with self._opener.open(request, timeout=ANSWER_WAIT) as answer:
-                return _decode_object(answer.read(MAX_ANSWER_BYTES))
-        except urllib.error.HTTPError as exc:
-            with exc:
-                raise self.error_for_status(
-                    exc.code, exc.read(MAX_ANSWER_BYTES), exc.headers.get("Retry-After")
-                ) from None
-        except (OSError, http.client.HTTPException) as exc:
-            reason = getattr(exc, "reason", None) or exc
-            words = (
+            async with sent as response:
+                answer = await response.body_start(limit=MAX_ANSWER_BYTES)
+        except HttpError as exc:
+            reason = exc.reason if isinstance(exc, CannotReach) else ""
+            raise ProxyUnreachable(
                 f"no proxy answers at {self._base_url}: {reason or type(exc).__name__}; start one with `openclaw proxy`"
-            )
-            raise ProxyUnreachable(words) from None
+            ) from None
+        if response.status in SUCCESSES:
+            return _decode_object(answer)
+        # A redirect is an error too: following it would carry the token elsewhere.
+        raise self.error_for_status(response.status, answer, response.headers.get("retry-after"))
 
     def error_for_status(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
         """The error for an answer that is not a success."""
         detail = _decode_object(body).get("detail")
-        said = f"{status}, {detail}" if isinstance(detail, str) else str(status)
+        reason = f"{status}, {detail}" if isinstance(detail, str) else str(status)
         if status in RETRY_STATUSES:
             after = min(float(parse_whole_number(retry_after or "") or 0), MAX_RETRY)
-            return ProxyUnreachable(f"the proxy asks to come back later ({said})", after)
-        return ProxyRefused(f"the proxy at {self._base_url} refused ({said})", status)
+            return ProxyUnreachable(f"the proxy asks to come back later ({reason})", after)
+        return ProxyRefused(f"the proxy at {self._base_url} refused ({reason})", status)
 
 
-def _url_scheme(url: str) -> str | None:
-    """`http` or `https`, if this is an address that can be dialled: what can't be now never will."""
+def _is_proxy_url(url: str) -> bool:
+    """Whether a connection to it can ever be tried."""
     try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises when it is none
-        host = (parts.hostname or "").encode("idna")  # raises for labels that are empty or too long
-    except ValueError:
-        return None
-    plain = url.isprintable() and " " not in url and parts.path.isascii() and "@" not in parts.netloc
-    return parts.scheme if plain and host and parts.scheme in ("http", "https") else None
+        host, parts = parse_address(url).host, urlsplit(url)
+        host.encode("idna")  # raises for labels that are empty or too long
+    except (InvalidAddress, ValueError):
+        return False
+    return url.isprintable() and " " not in url and parts.path.isascii() and "@" not in parts.netloc
 
 
 def _decode_object(body: bytes) -> Json:
@@ -141,10 +138,3 @@ def _decode_object(body: bytes) -> Json:
     except msgspec.DecodeError:
         return {}
     return read if isinstance(read, dict) else {}
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the token elsewhere."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None

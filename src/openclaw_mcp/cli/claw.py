@@ -2,14 +2,6 @@
 
 import asyncio
 import os
-import sys
-from types import ModuleType
-
-# For start-up: to learn its own version, which it only tells servers as a user agent, websockets loads the machinery
-# for installed packages, a tenth of all there is to load here.
-if "websockets" not in sys.modules:
-    sys.modules["websockets.version"] = version = ModuleType("websockets.version")
-    vars(version).update(version="", tag="", commit="", released=True)
 
 from ..claw import settings
 from ..claw.server import ClawServer

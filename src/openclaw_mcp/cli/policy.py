@@ -14,7 +14,8 @@ from ..core.model import Caller, EntryPoint, Grant, Sender, ToolSpec
 from ..core.owner import is_owner
 from ..core.providers import model_from_settings
 from ..core.session_target import parse_session_key
-from ..mcp.client.names import NAME_SEPARATOR, server_names
+from ..core.tool_naming import SEPARATOR
+from ..mcp.client.names import server_names
 from ..tools import policy_rules
 from ..tools.config_policy import ConfigPolicy, Explanation
 from ..tools.policy_rules import PolicyRules
@@ -112,12 +113,10 @@ def parse_rules(data: bytes) -> PolicyRules:
 def guess_source(tool: str, rules: PolicyRules) -> str:
     """Who offers a tool of this name: a server that is configured, a node, the house."""
     prefixes = server_names(rules.mcp.servers)
-    offering = [
-        name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{NAME_SEPARATOR}".lower())
-    ]
+    offering = [name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{SEPARATOR}".lower())]
     if offering:
         return SERVER_PREFIX + max(offering, key=lambda name: len(prefixes[name]))
-    alias, between, _ = tool.partition(NAME_SEPARATOR)
+    alias, between, _ = tool.partition(SEPARATOR)
     return NODE_PREFIX + alias if alias and between else CLAW_SOURCE
 
 

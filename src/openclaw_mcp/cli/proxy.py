@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..core.errors import BadRequest
 from ..net import listen
+from ..net.peers import is_loopback
 from ..proxy import settings as configuration
 from ..proxy.http.asgi import ProxyAsgi
 from ..proxy.settings import ProxySettings
@@ -48,10 +49,6 @@ def check_exposure(settings: ProxySettings, *, host: str, insecure: bool) -> Non
         raise BadRequest(f"set {' and '.join(empty)} before listening on {host}, or add --insecure to be open to all")
     where = "this machine" if is_loopback(host) else "everybody who can reach it"
     print(f"proxy: {' and '.join(empty)} not set: open to {where}", file=sys.stderr)
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 async def serve(settings: ProxySettings, *, host: str, port: int) -> None:

@@ -16,15 +16,10 @@ from msgspec import Struct
 from ..core.config.config import Config, read_config
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from ..net.files import create_if_absent, make_private_folder, open_private, read_if_exists, write_atomic
+from ..net.files import create_if_absent, lock_file, make_private_folder, open_private, read_if_exists, write_atomic
 from . import parsing, redaction
 from .schema import ConfigSchema
 from .secrets import recipients
-
-try:
-    import fcntl
-except ImportError:  # Windows: the base hash alone guards a write
-    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
 
 CONFIG_FILE: Final = "openclaw.json"
 HASH_KEY_FILE: Final = "config-hash.key"
@@ -130,8 +125,7 @@ class ConfigFile:
         """The file as it is, nobody else writing it meanwhile."""
         descriptor = open_private(self.path.with_name(f".{CONFIG_FILE}.lock"), os.O_RDWR | os.O_CREAT)
         try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)  # on Windows the base hash alone guards a write
             yield self.read()
         finally:
             os.close(descriptor)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
 
+from .fields import NonEmptyStr
 from .model import Json
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 UnixMs = Annotated[int, Meta(ge=0, le=8_640_000_000_000_000)]
 DurationMs = Annotated[int, Meta(ge=1, le=8_640_000_000_000_000)]
 Seconds = Annotated[float, Meta(ge=0)]

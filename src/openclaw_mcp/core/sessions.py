@@ -1,19 +1,15 @@
 """What the store remembers: sessions, their messages, the runs that answered them. Times are Unix milliseconds."""
 
-import time
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from .agent import AgentEvent, Attachment
+from .clock import now_ms as now_ms  # noqa: PLC0414  exported again: many modules import it from here
 from .model import Grant, Json
 
 QueueMode = Literal["steer", "followup", "collect", "interrupt"]
 RunStatus = Literal["queued", "running", "ok", "error", "aborted"]
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Session(Struct, frozen=True, kw_only=True):

@@ -1,19 +1,25 @@
-"""Files that are whole or absent: secrets and small books that survive a power cut."""
+"""Files that are whole or absent, for this user alone: secrets and small records that survive a power cut."""
 
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import OpenClawError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
+
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Not through a link, not into programs we start, not waiting for somebody at the other end of a pipe."""
+"""Not through a link, not into programs we start, not waiting for the other end of a pipe."""
 
 
 class StateBroken(OpenClawError):
-    """A file of ours can't be used. We stop and say which; we never replace it by an empty one."""
+    """A file of ours can't be used. The text names it; it is never replaced by an empty one."""
 
     code = "state_broken"
 
@@ -39,9 +45,8 @@ def open_private(path: Path, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise (
-            _link_error(path) if path.is_symlink() else StateBroken(f"{path} can't be opened: {exc.strerror}")
-        ) from exc
+        broken = _link_error(path) if path.is_symlink() else StateBroken(f"{path} can't be opened: {exc.strerror}")
+        raise broken from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StateBroken(f"{path} is no file; move it away")
@@ -51,7 +56,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a file of ours to add to it, made if absent. One that others know by another name is begun anew."""
+    """Open a file of ours to add to it, made if absent. One that has another name too is replaced by an empty one."""
     descriptor = open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if os.fstat(descriptor).st_nlink == 1:
         return descriptor
@@ -72,28 +77,35 @@ def _link_error(path: Path) -> StateBroken:
     return StateBroken(f"{path} is a link, and what is kept there must not go elsewhere; remove the link")
 
 
+def lock_file(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
+    """Lock an open file until it is closed or this process dies. False: another process has it, and we do not `wait`.
+
+    Windows has no such lock: there it counts as taken."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+    return True
+
+
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: on disk when this returns, never half. Readable by this user alone."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        _write_new(draft, data)
+    """`replace_file`, for a file of the state directory. Raises StateBroken."""
+    with _state_errors(path, "written"):
+        replace_file(path, data)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: on disk when this returns, never half, readable by this user alone. Raises OSError."""
+    with _draft(path, data) as draft:
         draft.replace(path)
-        _sync_folder(path.parent)
-    except OSError as exc:
-        raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def read_if_exists(path: Path) -> bytes | None:
     """The file's bytes; None when there is none."""
-    try:
+    with _state_errors(path, "read"), suppress(FileNotFoundError):
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise StateBroken(f"{path} can't be read: {exc.strerror}") from exc
+    return None
 
 
 def create_if_absent(path: Path, data: bytes) -> bytes:
@@ -101,31 +113,38 @@ def create_if_absent(path: Path, data: bytes) -> bytes:
     found = read_if_exists(path)
     if found is not None:
         return found
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        _write_new(draft, data)
-        with suppress(FileExistsError):
-            os.link(draft, path)
-        _sync_folder(path.parent)
-    except OSError as exc:
-        raise StateBroken(f"{path} can't be written: {exc.strerror}") from exc
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+    with _state_errors(path, "written"), _draft(path, data) as draft, suppress(FileExistsError):
+        os.link(draft, path)
     return path.read_bytes()
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+@contextmanager
+def _state_errors(path: Path, action: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be {action}: {exc.strerror}") from exc
+
+
+@contextmanager
+def _draft(path: Path, data: bytes) -> Iterator[Path]:
+    """A private file with `data` beside `path`, on disk before it takes its place; removed if it is not moved."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+        _sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
     """A rename is on disk once its folder is."""
-    if os.name == "nt":
+    if os.name == "nt":  # a folder can't be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -3,7 +3,16 @@
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+import uvicorn
 from msgspec import Struct
+
+from .flow_control import TurnQueue
+from .peers import PendingBytes, PendingConnections
+
+STAGE_SILENT: Final = "silent"  # nothing has come: a new connection
+STAGE_HEAD: Final = "head"
+STAGE_BODY: Final = "body"
+DROP_PAUSE: Final = 0.005  # seconds between two turns of dropping unread bodies: some 50 MB a second, all together
 
 
 class ConnectionBounds(Struct, frozen=True, kw_only=True):
@@ -96,3 +105,21 @@ def _evict_oldest(connections: list[tuple[float, int, OpenConnection]]) -> None:
     connections.sort(key=lambda entry: entry[:2])
     for _, _, connection in connections[: -(-len(connections) // 16)]:
         connection.evict()
+
+
+class BoundedConfig(uvicorn.Config):
+    """Also what the connections of one server share."""
+
+    def __init__(self, app: Any, *, bounds: ConnectionBounds, max_connections: int, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.bounds = bounds
+        self.max_connections = max_connections
+        """Connections at once; the next one ends some that are idle, or is not taken."""
+        self.request_turns: TurnQueue[Any] = TurnQueue(lambda connection: connection.resume_requests())
+        self.drop_turns: TurnQueue[Any] = TurnQueue(lambda connection: connection.resume_drop(), pause=DROP_PAUSE)
+        self.pending_by_stage = {
+            STAGE_SILENT: PendingConnections(per_peer=bounds.silent_per_peer),
+            STAGE_HEAD: PendingConnections(per_peer=bounds.heads_per_peer, total=bounds.heads_total),
+            STAGE_BODY: PendingConnections(per_peer=bounds.bodies_per_peer),
+        }
+        self.pending_bodies = PendingBytes(max_bytes=bounds.body_bytes)

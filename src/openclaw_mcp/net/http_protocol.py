@@ -1,63 +1,42 @@
-"""uvicorn's HTTP protocol, with bounds on what a peer may send before its request is whole.
+"""uvicorn's HTTP protocol, with fewer writes, and bounds on what a peer may send before its request is whole.
 
 Its parser keeps a header until it ends, and adds to it by copying: without a bound, one endless line costs memory and
-quadratic time. Nothing here costs a whole request that comes in one piece more than a few comparisons.
+quadratic time. A whole request that comes in one piece costs a few comparisons more.
 """
 
 import asyncio
 from typing import Any, Final
 
-import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from .fair_queue import TurnQueue
-from .http_limits import ConnectionBounds, evict_connections
-from .peers import PendingBytes, PendingConnections, peer_key
-from .read_flow import ReadFlowControl
+from .flow_control import ReadFlowControl
+from .http_limits import STAGE_BODY, STAGE_HEAD, STAGE_SILENT, BoundedConfig, evict_connections
+from .peers import peer_key
 from .upgrades import is_websocket_request, strip_upgrade
+from .write_coalescing import coalesce_writes
 
 SMALL_INPUT: Final = 1024  # bytes that are parsed as they come: they hold one request, seldom a few
-PARSE_PIECE: Final = 4096  # bytes parsed at once where nobody knows how many requests they hold
+PARSE_PIECE: Final = 4096  # bytes parsed at once where it is not known how many requests they hold
 MAX_FREE_LINES: Final = 16  # in a piece of a body without a length: so few chunks cost next to nothing
 END_OF_HEAD: Final = b"\r\n\r\n"
 MAX_HELD_BYTES: Final = 64 << 10  # bytes kept behind requests that wait for their turn before we stop reading
-DROP_PER_TURN: Final = (
-    256 << 10
-)  # bytes of a body nobody wants that are dropped as they come; the next ones wait for a turn
-DROP_PAUSE: Final = 0.005  # seconds between two such turns: some 50 MB a second, of all connections together
+DROP_PER_TURN: Final = 256 << 10  # bytes of an unwanted body dropped as they come; the next ones wait for a turn
 REFUSAL_GRACE: Final = 1.0  # seconds a refused peer gets to read why
-
-STAGE_SILENT: Final = "silent"  # nothing has come: a new connection
-STAGE_HEAD: Final = "head"
-STAGE_BODY: Final = "body"
-
-
-class BoundedConfig(uvicorn.Config):
-    """Also what the connections of one server share."""
-
-    def __init__(self, app: Any, *, bounds: ConnectionBounds, max_connections: int, **options: Any) -> None:
-        super().__init__(app, **options)
-        self.bounds = bounds
-        self.max_connections = max_connections
-        """Connections at once; the next one ends some that are idle, or is not taken."""
-        self.request_turns = TurnQueue(BoundedHttp.resume_requests)
-        self.drop_turns = TurnQueue(BoundedHttp.resume_drop, pause=DROP_PAUSE)
-        self.pending_by_stage = {
-            STAGE_SILENT: PendingConnections(per_peer=bounds.silent_per_peer),
-            STAGE_HEAD: PendingConnections(per_peer=bounds.heads_per_peer, total=bounds.heads_total),
-            STAGE_BODY: PendingConnections(per_peer=bounds.bodies_per_peer),
-        }
-        self.pending_bodies = PendingBytes(max_bytes=bounds.body_bytes)
 
 
 class _RequestRefused(Exception):
-    """The parser must not go on; the peer has been told."""
+    """The parser must not continue; the answer has been sent."""
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection. A request that is not whole in time, or too large, is refused, and the connection ends."""
+    """One connection. A request that is not whole in time, or too large, is refused, and the connection ends.
+
+    All that is written in one turn of the loop, such as the head and the body of an answer, is sent in one write. One
+    timer checks a connection's idle time: uvicorn makes and drops one for each request, which costs more than reading
+    the request does.
+    """
 
     config: BoundedConfig
     flow: ReadFlowControl
@@ -65,27 +44,22 @@ class BoundedHttp(HttpToolsProtocol):
     close_after_response = False  # with the answer that is given now
     peer = ""
 
-    _bytes_left = 0
-    """Bytes that may still come before the head, or the next piece of the body, is whole."""
+    _bytes_left = 0  # bytes that may still come before the head, or the next piece of the body, is whole
     _between_requests = True
-    """Between two requests."""
-    _input_closed = False
-    """Refused, ended, or another protocol's."""
-    _unparsed = b""
-    """Received behind requests that wait for their turn, and, from `_at` on, not parsed yet."""
+    _input_closed = False  # refused, ended, or another protocol's
+    _unparsed = b""  # received behind requests that wait for their turn; from `_unparsed_offset` on not parsed yet
     _unparsed_offset = 0
-    _drops_input = False
-    """Ended, and still read: what comes is dropped."""
+    _drops_input = False  # ended, and still read: what comes is dropped
     _dropped_bytes = 0
     _body_bytes = 0
-    _stage = STAGE_SILENT
-    _stage_since = 0.0
+    _stage, _stage_since = STAGE_SILENT, 0.0
     _request_since = 0.0  # when the last request began
     _deadline: asyncio.TimerHandle | None = None
-    _active_cycle: RequestResponseCycle | None = None
-    """The request that is being answered, or was last; set by who begins one."""
+    _active_cycle: RequestResponseCycle | None = None  # the request that is being answered, or was last
+    _idle_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        transport = coalesce_writes(transport, self.loop)
         super().connection_made(transport)
         self.flow = ReadFlowControl(transport, self)
         self._bounds = self.config.bounds
@@ -95,25 +69,19 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(503, "as many connections as this server takes are open; try again later")
             return
         self._start_stage(STAGE_SILENT, self._bounds.head_seconds)
-        self.config.pending_by_stage[STAGE_SILENT].add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._close_input()
         self.config.request_turns.discard(self)
         self.config.drop_turns.discard(self)
-        active = self._active_cycle
-        if active is not None and not active.response_complete:  # with another behind it, uvicorn tells that one alone
-            active.disconnected = True
-            active.message_event.set()
+        self._disconnect_active()  # with another request behind it, uvicorn disconnects that one alone
         self.pipeline.clear()
+        self._stop_idle_timer()
 
     def evict(self) -> None:
         self._close_input()
-        if self.flow.unread_since is None:
-            self.transport.close()
-        else:
-            self.transport.abort()
+        (self.transport.close if self.flow.unread_since is None else self.transport.abort)()
 
     @property
     def waits_since(self) -> float | None:
@@ -124,8 +92,7 @@ class BoundedHttp(HttpToolsProtocol):
     def unread_since(self) -> float | None:
         """Since when its peer reads too slowly, once that is long."""
         since = self.flow.unread_since
-        late = since is not None and self.loop.time() - since > self._bounds.unread_seconds
-        return since if late else None
+        return since if since is not None and self.loop.time() - since > self._bounds.unread_seconds else None
 
     @property
     def queued_since(self) -> float | None:
@@ -144,7 +111,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Whether something that was read waits for its turn."""
         return bool(self.pipeline or self._unparsed) and not self._input_closed
 
-    # ---- what comes ----------------------------------------------------------------------------------------------
+    # ---- input ----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if len(data) > SMALL_INPUT or not self._between_requests or self._unparsed or self.pipeline:
@@ -155,7 +122,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._start_deadline()
 
     def _parse(self, data: bytes) -> bool:
-        """Whether it stands between two requests then."""
+        """Whether the connection is between two requests then."""
         try:
             self.parser.feed_data(data)
         except HttpParserError:
@@ -167,7 +134,7 @@ class BoundedHttp(HttpToolsProtocol):
         return self._between_requests
 
     def _change_protocol(self, rest: bytes) -> None:
-        """A head has come that asks for it; `rest` is what came behind."""
+        """A head has come that asks for another protocol; `rest` came behind it."""
         method = self.scope["method"]
         if method == "CONNECT":
             self._refuse(400, "this server is no proxy for others")
@@ -249,11 +216,9 @@ class BoundedHttp(HttpToolsProtocol):
         end = data.find(END_OF_HEAD, at, at + left)
         if end >= 0:
             return end + len(END_OF_HEAD) - at
-        cut = (
-            not self._between_requests and data[at] in END_OF_HEAD
-        )  # what came before may be the beginning of that end
-        if len(data) - at > left and not cut:  # it is too long, whatever comes: not worth reading
-            return 0
+        # Else the end may have begun in what came before.
+        if len(data) - at > left and (self._between_requests or data[at] not in END_OF_HEAD):
+            return 0  # it is too long, whatever comes: not worth reading
         return min(SMALL_INPUT, left) if b"\n" in data[at : at + left] else left
 
     def resume_requests(self) -> None:
@@ -276,7 +241,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _is_responding(self) -> bool:
         return self._active_cycle is not None and not self._active_cycle.response_complete
 
-    # ---- what the parser says ------------------------------------------------------------------------------------
+    # ---- for the parser ------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._between_requests = False
@@ -327,8 +292,41 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        self._close_input()  # from here on the connection is another's
+        self._close_input()  # from here on another protocol has the connection
         super().handle_websocket_upgrade()
+        self._stop_idle_timer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active_cycle = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing() or (not self._between_requests and self.abandon_body()):
+            return
+        if self.close_after_response:
+            self.transport.close()
+            return
+        if self.pipeline or self._unparsed:
+            self.config.request_turns.add(self)
+            return
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        self.idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def _check_idle(self) -> None:
+        now = self.loop.time()
+        left = self.timeout_keep_alive - (now - (self.idle_since or now))
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._check_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -341,20 +339,18 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse_headers()
         elif cycle is not None and cycle.scope is self.scope:
             if self._stage != STAGE_BODY or self._deadline is None:
-                self._start_stage(STAGE_BODY, self._bounds.body_seconds)
                 self._bytes_left = self._bounds.head_bytes
                 self._body_bytes, self._dropped_bytes = len(cycle.body), 0
-                self.config.pending_by_stage[STAGE_BODY].add(self)
+                self._start_stage(STAGE_BODY, self._bounds.body_seconds)
                 self.config.pending_bodies.set(self, self._body_bytes)
         elif self._stage != STAGE_HEAD or self._deadline is None:
             self._start_stage(STAGE_HEAD, self._bounds.head_seconds)
-            self.config.pending_by_stage[STAGE_HEAD].add(self)
 
     def _start_stage(self, stage: str, seconds: float) -> None:
         self._end_stage()
-        self._stage = stage
-        self._stage_since = self.loop.time()
+        self._stage, self._stage_since = stage, self.loop.time()
         self._deadline = self.loop.call_later(seconds, self._on_deadline)
+        self.config.pending_by_stage[stage].add(self)
 
     def _end_stage(self) -> None:
         if self._deadline is not None:
@@ -389,7 +385,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._refuse(431, f"a request may have {self._bounds.max_headers} headers")
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Say why, where an answer is due, and close: soon, so that the peer can read it."""
+        """Answer with the reason, where an answer is due, and close: soon, so that the peer can read it."""
         if self._input_closed:
             return
         due, behind = self._is_response_due(), self._is_behind_response()
@@ -402,25 +398,21 @@ class BoundedHttp(HttpToolsProtocol):
         if not due:
             self.transport.abort()
             return
-        if self._active_cycle is not None:
-            self._active_cycle.disconnected = True
-            self._active_cycle.message_event.set()
-        said = reason.encode()
+        self._disconnect_active()
+        text = reason.encode()
         head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[status] + head % len(said) + said)
+        self.transport.write(STATUS_LINE[status] + head % len(text) + text)
         if not self.transport.can_write_eof():
             self.transport.close()
             return
-        # Closing on unread bytes would take back what we just said. Not reading them costs us nothing.
+        # Closing on unread bytes would take back what we just sent. Not reading them costs us nothing.
         self.transport.write_eof()
         self.flow.pause_reading()
         self._deadline = self.loop.call_later(REFUSAL_GRACE, self.transport.abort)
 
     def abandon_body(self) -> bool:
-        """End it if its request was answered before the last chunk came, of which nobody can say where it will be.
-
-        To look for it would cost more than a new connection does.
-        """
+        """End it if its request was answered before the last chunk came, whose place is not known: to look for it
+        would cost more than a new connection does."""
         if self._between_requests or self._input_closed or self.pipeline or not self._has_chunked_body():
             return False
         self._close_input()
@@ -447,6 +439,11 @@ class BoundedHttp(HttpToolsProtocol):
         if active.response_complete:
             return not in_body
         return in_body and active is self.cycle and not active.response_started
+
+    def _disconnect_active(self) -> None:
+        if self._active_cycle is not None and not self._active_cycle.response_complete:
+            self._active_cycle.disconnected = True
+            self._active_cycle.message_event.set()
 
     def _close_input(self) -> None:
         self._input_closed, self._between_requests = True, False

@@ -21,9 +21,8 @@ else:
     from uvloop import new_event_loop
 
 from ..core.errors import OpenClawError
-from .coalesced_http import CoalescingHttp
-from .http_limits import ConnectionBounds
-from .http_protocol import BoundedConfig
+from .http_limits import BoundedConfig, ConnectionBounds
+from .http_protocol import BoundedHttp
 from .listening_ports import find_port_owner
 
 BACKLOG: Final = 2048
@@ -147,7 +146,7 @@ def _make_config(app: Any, websockets: WebSocketFactory | None, bounds: Connecti
         app,
         bounds=bounds,
         max_connections=connection_limit(),
-        http=CoalescingHttp,
+        http=BoundedHttp,
         ws=websockets or "none",
         lifespan="off",
         proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local

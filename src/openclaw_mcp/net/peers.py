@@ -15,6 +15,14 @@ def peer_key(client: Any) -> str:
         return ""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or address, is this machine itself."""
+    try:
+        return host == "localhost" or _address_key(host) == LOCAL_PEER
+    except ValueError:
+        return False
+
+
 @lru_cache(maxsize=1024)
 def _address_key(text: str) -> str:
     address = ipaddress.ip_address(text.partition("%")[0])

@@ -5,7 +5,6 @@ agent has ended finds every effect the agent was told of. See docs/reference/sid
 """
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from ..core.clock import now_ms
 from ..core.effects import CronAdded, RunEffects, SentMessage
 from ..core.errors import OpenClawError
 
@@ -62,7 +62,7 @@ class EffectsFile:
         line: dict[str, Any] = {"type": "cron_added"}
         if job_id:
             line["jobId"] = job_id
-        self._append([line | {"ts": _now_ms()}])
+        self._append([line | {"ts": now_ms()}])
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -76,7 +76,7 @@ class EffectsFile:
             line["accountId"] = account
         if message.to:
             line["to"] = message.to
-        line |= {"text": message.text, "mediaUrl": message.media_url, "ts": message.ts or _now_ms()}
+        line |= {"text": message.text, "mediaUrl": message.media_url, "ts": message.ts or now_ms()}
         if message.thread:
             line["threadId"] = message.thread
         return line
@@ -168,7 +168,3 @@ def _read_line(line: bytes) -> tuple[str, SentMessage | CronAdded] | None:
         media_url=read.media_url,
         ts=ts,
     )
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

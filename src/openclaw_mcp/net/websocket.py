@@ -1,4 +1,4 @@
-"""A WebSocket straight on asyncio's transports: messages come by call, text goes out without waiting.
+"""A WebSocket straight on asyncio's transports: messages come by call, text is sent without waiting.
 
 One class for both ends. No task and no queue per connection: two thousand idle peers cost two thousand small objects,
 what is unsent is the transport's own count, and a peer that does not read can be cut off. A codec in `websockets`
@@ -14,18 +14,23 @@ from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.protocol import Protocol as Codec
 
-QUIET_SECONDS: Final = 0.2  # seconds without a byte that show a peer we failed has said all it had begun to say
-CLOSE_GRACE: Final = 5.0  # seconds a peer gets to read our goodbye before the connection is cut
+QUIET_SECONDS: Final = 0.2  # seconds without a byte after which a peer has sent all it had begun to send
+CLOSE_GRACE: Final = 5.0  # seconds a peer gets to answer our close frame before the connection is cut
 MAX_REASON_BYTES: Final = 123  # bytes a close frame has room for
-MAX_DROPPED_BYTES: Final = 65_536  # bytes behind our goodbye that are read of a peer unknown or unreading,
-CLOSE_READ_GRACE: Final = 1.0  # who then gets so many seconds to read it
+MAX_DROPPED_BYTES: Final = 65_536  # bytes behind our close frame that are read of a peer unknown or unreading,
+CLOSE_READ_GRACE: Final = 1.0  # which then gets so many seconds to read it
 MAX_UNREAD_PONGS: Final = 1 << 20  # bytes of pongs for a peer that pings and does not read; beyond, it is cut off
-NO_STATUS: Final = 1005
 ABNORMAL: Final = 1006
+
+TEXT_FRAME: Final = 0x81  # the first byte of a frame that is a whole message of text
+MASK_BIT: Final = 0x80  # in the second byte, as every client's frame has it
+MASK_SIZE: Final = 4  # bytes of the mask, before the payload
+LENGTH_16_BIT: Final = 126  # instead of the size: the next two bytes hold it,
+LENGTH_64_BIT: Final = 127  # or the next eight
 
 
 class WebSocketListener(Protocol):
-    """Who a socket reports to. Called in the event loop; must not block."""
+    """What a socket reports to. Called in the event loop; must not block."""
 
     def on_open(self) -> None: ...
 
@@ -56,15 +61,15 @@ class WebSocket(asyncio.Protocol):
         self.partial_bytes = 0
         """Bytes since the last whole message."""
         self.is_text = True
-        """Of the message being heard."""
+        """Whether the message that is handled now is text."""
         self._written_bytes = 0
         self.alive = True
-        """Set by anything received; a pinger clears it and looks again later."""
+        """Set by anything received; a pinger clears it and checks it again later."""
 
-    # ---- for the owner ---------------------------------------------------------------------------------------------
+    # ---- for its owner ---------------------------------------------------------------------------------------------
 
     def set_listener(self, listener: WebSocketListener) -> None:
-        """Tell `listener` from here on, and read on; a socket that has gone by now says so at once."""
+        """Report to `listener` from here on, and read on; one that is closed by now is reported at once."""
         if self._close_status is None:
             self.listener = listener
             self.resume()
@@ -86,7 +91,7 @@ class WebSocket(asyncio.Protocol):
         return self._written_bytes - self.backlog_bytes
 
     def send(self, message: bytes) -> None:
-        """Hand over one text message. Dropped without a word when the socket is no longer open."""
+        """Send one text message. It is dropped silently when the socket is no longer open."""
         if not self.is_open:
             return
         try:
@@ -106,7 +111,7 @@ class WebSocket(asyncio.Protocol):
             self._flush()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Say goodbye; the connection is cut when the peer does not answer within CLOSE_GRACE."""
+        """Send a close frame; the connection is cut when the peer does not answer within CLOSE_GRACE."""
         if self._closing or self._transport is None:
             return
         self._closing = True
@@ -127,7 +132,7 @@ class WebSocket(asyncio.Protocol):
             self._transport.abort()
 
     async def wait_closed(self, timeout: float) -> None:
-        """Wait for the connection to be gone; it is cut when the peer takes longer than `within` seconds."""
+        """Wait until the connection is lost; it is cut when the peer takes longer than `timeout` seconds."""
         if self._transport is None:
             return
         if self._lost_future is None:
@@ -169,7 +174,7 @@ class WebSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._closing = True  # nothing that came is heard any more
+        self._closing = True  # nothing that came is handled any more
         if self._lost_future is not None:
             self._lost_future.set_result(None)
         for timer in (self._abort_timer, self._hang_up_timer):
@@ -191,7 +196,7 @@ class WebSocket(asyncio.Protocol):
             self._writable_future.set_result(None)
             self._writable_future = None
 
-    # ---- within --------------------------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------------------------
 
     def _handle_events(self) -> None:
         for event in self._codec.events_received():
@@ -201,7 +206,7 @@ class WebSocket(asyncio.Protocol):
                 self._handle_handshake(event)
         written = self._written_bytes
         self._flush()
-        if self._writable_future is not None:  # the peer does not read, and yet has us say something
+        if self._writable_future is not None:  # the peer does not read, and yet makes us answer
             self._unread_bytes += self._written_bytes - written
             if self._unread_bytes > MAX_UNREAD_PONGS:
                 self.abort()
@@ -229,9 +234,13 @@ class WebSocket(asyncio.Protocol):
             if not frame.fin:
                 return
             message, self._fragments = bytes(parts), None
-        self.partial_bytes = 0
+        self.partial_bytes = self._count_pending()
         if self.listener is not None:
             self.listener.on_message(message)
+
+    def _count_pending(self) -> int:
+        """Bytes received behind the message that is handled now."""
+        return 0
 
     def _flush(self) -> None:
         transport = self._transport
@@ -263,10 +272,9 @@ class WebSocket(asyncio.Protocol):
             transport.close()
 
     def _begin_close(self) -> None:
-        """Goodbye has been said: the peer hangs up, or we do for it.
+        """A close frame was sent: the peer ends the connection, or we do.
 
-        Until then we go on reading, and drop what we read: hanging up on unread bytes would make the kernel throw away
-        our last words.
+        Until then we read on, and drop what we read: closing on unread bytes would make the kernel drop our last frame.
         """
         self._closing = True
         self._release_buffers()
@@ -283,8 +291,8 @@ class WebSocket(asyncio.Protocol):
             self._abort_timer = asyncio.get_running_loop().call_at(when, self._transport.abort)
 
     def _drop_input(self, data: bytes) -> None:
-        """Of what comes behind our goodbye nothing is kept. A peer that goes on is not read any more where it is
-        unknown, or reads nothing itself: our goodbye waits behind all it has not read."""
+        """Of what comes behind our close frame nothing is kept. A peer that sends on is not read any more where it is
+        unknown, or reads nothing itself: our close frame waits behind all it has not read."""
         self._dropped_bytes += len(data)
         reads = self._writable_future is None
         if not (self.trusted and reads) and self._dropped_bytes > MAX_DROPPED_BYTES and self._transport is not None:
@@ -292,7 +300,7 @@ class WebSocket(asyncio.Protocol):
             self._abort_after(CLOSE_READ_GRACE)
 
     def _release_buffers(self) -> None:
-        """Let go of what was received: the codec and its parser hold each other, and would keep it until looked for."""
+        """Free what was received: the codec and its parser hold each other, and would keep it until collected."""
         self._fragments = None
         self._codec.reader.discard()
         self._codec.parser.close()
@@ -307,3 +315,16 @@ class WebSocket(asyncio.Protocol):
 def truncate_reason(text: str) -> str:
     """`text` cut to what a close frame carries, never in the middle of a character."""
     return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+
+
+def locate_payload(data: bytes, at: int) -> tuple[int, int]:
+    """Where the payload of the frame at `at` begins and ends; 0 twice when the frame's head is not whole."""
+    if at + 2 > len(data):
+        return 0, 0
+    size = data[at + 1] & ~MASK_BIT
+    begin = at + 2 + (MASK_SIZE if data[at + 1] & MASK_BIT else 0)
+    if size >= LENGTH_16_BIT:
+        length_bytes = 2 if size == LENGTH_16_BIT else 8
+        begin += length_bytes
+        size = int.from_bytes(data[at + 2 : at + 2 + length_bytes])
+    return (begin, begin + size) if begin <= len(data) else (0, 0)

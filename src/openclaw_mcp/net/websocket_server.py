@@ -1,4 +1,4 @@
-"""A server's end of a WebSocket: a stranger until it is known, whole texts past the codec, messages in turns."""
+"""A server's end of a WebSocket: untrusted until its peer is known, its frames handled in turns."""
 
 import asyncio
 from typing import Any, Final
@@ -6,19 +6,20 @@ from typing import Any, Final
 from websockets.http11 import Response
 from websockets.server import ServerProtocol
 
-from .frame_fastpath import UNLIMITED, FrameFastPath, encode_server_frame, unmask_payload
 from .peers import PendingConnections, peer_key
-from .websocket import WebSocket
+from .websocket import TEXT_FRAME, WebSocket, locate_payload
 
-MESSAGES_PER_TURN: Final = 128  # messages of one read that are heard before others get their turn
-MAX_DEFERRED_BYTES: Final = 64 << 10  # bytes that wait for their turn before we stop reading
-MAX_UNTRUSTED_MESSAGE: Final = 65_536  # bytes of a message: nobody unknown makes us hold more
-MAX_UNTRUSTED_FRAMES: Final = 256  # of a stranger, that are no whole texts: pings, fragments
+FRAMES_PER_TURN: Final = 128  # frames of one peer that are handled before others get their turn
+MAX_HELD_BYTES: Final = 64 << 10  # bytes that wait for their turn before we stop reading
+MAX_UNTRUSTED_MESSAGE: Final = 65_536  # bytes of a message: an unknown peer must not make us hold more
+MAX_UNTRUSTED_FRAMES: Final = 256  # of an unknown peer, that are no whole texts: pings, fragments
 MAX_UNTRUSTED_PER_PEER: Final = 256  # connections of one peer that are not known yet; the next one ends the oldest
 MAX_UNTRUSTED_TOTAL: Final = 1024
 POLICY_VIOLATION: Final = 1008
 TOO_LARGE: Final = 1009
 TRY_LATER: Final = 1013
+OPCODE_MASK: Final = 0x0F  # in the first byte: the kind of a frame,
+CLOSE_OPCODE: Final = 8  # such as a close frame
 
 
 def make_untrusted_pool() -> PendingConnections:
@@ -26,15 +27,14 @@ def make_untrusted_pool() -> PendingConnections:
     return PendingConnections(per_peer=MAX_UNTRUSTED_PER_PEER, total=MAX_UNTRUSTED_TOTAL)
 
 
-class AcceptedWebSocket(FrameFastPath, WebSocket):
+class AcceptedWebSocket(WebSocket):
     """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own.
 
-    It is a stranger, among `strangers`, until `know` is called: it may say little, and gives way to newer ones.
+    It stays among `untrusted` until `trust` is called: its peer may send little, and makes room for newer ones. The
+    codec gets frame by frame, so that nothing behind a frame has an effect before that frame was handled.
     """
 
-    _expects_mask = True
-    _frames_per_turn = MESSAGES_PER_TURN
-    _max_frame_size = MAX_UNTRUSTED_MESSAGE
+    frames_per_turn = FRAMES_PER_TURN
     peer = ""
 
     def __init__(self, codec: ServerProtocol, connections: set[Any], untrusted: PendingConnections) -> None:
@@ -45,128 +45,49 @@ class AcceptedWebSocket(FrameFastPath, WebSocket):
         self._server_codec = codec
         self._connections = connections
         self._untrusted = untrusted
+        self._input = b""
+        """Received and, from `_input_offset` on, not given to the codec yet."""
+        self._input_offset = 0
+        self._frame_rest = 0
+        """Bytes that are still to come of a frame the codec has begun."""
+        self._paused = False
+        """Whether frames are to wait, also those that have come."""
+        self._turn: asyncio.Handle | None = None
 
     @property
     def waits_since(self) -> float | None:
-        """Since when it is a stranger."""
+        """Since when it is untrusted."""
         return None if self.trusted else self._connected_at
+
+    @property
+    def address(self) -> tuple[Any, ...] | None:
+        """Where the other end is; None once the connection is lost."""
+        return self._transport.get_extra_info("peername") if self._transport is not None else None
 
     def trust(self) -> None:
         """Its peer has proven who it is."""
         self.trusted = True
-        self._max_frame_size = UNLIMITED
         self._untrusted.discard(self)
 
     def evict(self) -> None:
-        """A newer stranger came."""
+        """Make room for a newer untrusted one."""
         if self._closing or self._transport is None:
             self.abort()
             return
         self.close(TRY_LATER, "too many connections wait to be let in; this one waited longest")
         self._transport.close()
 
-    def send(self, message: bytes) -> None:
-        if not self.is_open or self._transport is None or self._transport.is_closing():
-            return
-        frame = encode_server_frame(message)
-        self._written_bytes += len(frame)
-        self._transport.write(frame)
+    def shutdown(self) -> None:
+        """Called by the web server when it stops."""
+        self.close(1012, "service restart")
 
-    def data_received(self, data: bytes) -> None:
-        if not self.is_open:
-            super().data_received(data)
-            return
-        self.alive = True
-        self.partial_bytes += len(data)
-        if self._deferred:
-            self._deferred += data
-            if len(self._deferred) - self._deferred_offset > MAX_DEFERRED_BYTES:
-                super().pause()
-        else:
-            self._receive_bytes(data)
-            self._schedule_resume()
-        if self.partial_bytes > self._max_frame_size:
-            self._refuse_size()
+    def send_handshake(self, response: Response) -> None:
+        """Accept or reject, as the codec made it."""
+        self._server_codec.send_response(response)
+        self.partial_bytes = 0
+        self._flush()
 
-    def eof_received(self) -> bool:
-        while self._deferred and not self._frames_paused:  # it was said before the end
-            self._resume_frames()
-        return super().eof_received()
-
-    def pause(self) -> None:
-        """Also what has been read already is not heard before `resume`."""
-        self._frames_paused = True
-        super().pause()
-
-    def resume(self) -> None:
-        self._frames_paused = False
-        if self._deferred:
-            asyncio.get_running_loop().call_soon(self._resume_frames)
-        else:
-            super().resume()
-
-    def _schedule_resume(self) -> None:
-        """Messages that came with the last bytes wait for their turn."""
-        if self._deferred and not self._frames_paused:
-            asyncio.get_running_loop().call_soon(self._resume_frames)
-            if len(self._deferred) - self._deferred_offset > MAX_DEFERRED_BYTES:
-                super().pause()
-
-    def _resume_frames(self) -> None:
-        if self._deferred and not self._frames_paused:
-            data, self._deferred = self._deferred, b""
-            self._process_frames(data, self._deferred_offset)
-            if self._deferred:
-                self._schedule_resume()
-            elif not self._frames_paused:
-                super().resume()
-
-    def _accepts_frames(self) -> bool:
-        return self.is_open
-
-    def _handle_text(self, data: bytes, begin: int, end: int) -> bool:
-        if self._fragments is not None:
-            return False
-        self.is_text, self.partial_bytes = True, len(data) - end
-        if self.listener is not None:
-            self.listener.on_message(unmask_payload(data, begin, end))
-        return True
-
-    def _feed(self, data: bytes) -> None:
-        if self._closing:
-            return
-        self._codec.receive_data(data)
-        self._handle_events()
-
-    def _feed_frame(self, data: bytes) -> None:
-        if not self.trusted:
-            self._untrusted_frames += 1
-            if self._untrusted_frames > MAX_UNTRUSTED_FRAMES:
-                self._refuse_frames()
-                return
-        self._feed(data)
-
-    def _discard(self, data: bytes) -> None:
-        self._drop_input(data)
-
-    def _drop_input(self, data: bytes) -> None:
-        super()._drop_input(data)
-        if self._has_close_frame(data):
-            self._hang_up(self.partial_bytes)
-
-    def _begin_close(self) -> None:
-        super()._begin_close()
-        if self._deferred:
-            data, self._deferred = self._deferred, b""
-            self._drop_input(data[self._deferred_offset :])
-
-    def _refuse_frames(self) -> None:
-        """Each costs as much time as a request, and it is nobody known who has us spend it."""
-        self.close(POLICY_VIOLATION, "too many frames before you are let in")
-
-    def _refuse_size(self) -> None:
-        """It is nobody known who says so much."""
-        self.close(TOO_LARGE, f"at most {self._max_frame_size} bytes until you are let in")
+    # ---- for asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -179,21 +100,123 @@ class AcceptedWebSocket(FrameFastPath, WebSocket):
         self._connections.discard(self)
         self._untrusted.discard(self)
         super().connection_lost(exc)
-        self._deferred = self._partial_header = b""
 
-    def shutdown(self) -> None:
-        """The web server's word for: it stops."""
-        self.close(1012, "service restart")
+    def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            super().data_received(data)
+            return
+        self.alive = True
+        self.partial_bytes += len(data)
+        self._input = self._input + data if self._input else data
+        if self._turn is None and not self._paused:
+            self._take_turn()
+        if len(self._input) - self._input_offset > MAX_HELD_BYTES:
+            super().pause()
+        if not self.trusted and self.partial_bytes > MAX_UNTRUSTED_MESSAGE:
+            self._refuse_size()
 
-    @property
-    def address(self) -> tuple[Any, ...] | None:
-        """Where the other end is."""
-        assert self._transport is not None
-        found: tuple[Any, ...] | None = self._transport.get_extra_info("peername")
-        return found
+    def eof_received(self) -> bool:
+        while self._turn is not None and not self._paused:  # it was sent before the end
+            self._turn.cancel()
+            self._take_turn()
+        return super().eof_received()
 
-    def send_handshake(self, response: Response) -> None:
-        """Accept or reject, as the codec made it."""
-        self._server_codec.send_response(response)
-        self.partial_bytes = 0
-        self._flush()
+    def pause(self) -> None:
+        """Frames that have been read already wait for `resume` too."""
+        self._paused = True
+        super().pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._input:
+            self._schedule_turn()
+        else:
+            super().resume()
+
+    # ---- frames --------------------------------------------------------------------------------------------------
+
+    def _schedule_turn(self) -> None:
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Handle what has come: so many frames, the others in a later turn."""
+        waited, self._turn = self._turn is not None, None
+        left = self.frames_per_turn
+        while self._input and self.is_open and not self._paused:
+            size = self._frame_rest or locate_payload(self._input, self._input_offset)[1] - self._input_offset
+            if size <= 0:  # the frame's head is not whole
+                break
+            if not left:
+                self._schedule_turn()
+                return
+            left -= 1
+            self._feed_frame(size)
+        if waited and not self._paused:
+            super().resume()
+
+    def _feed_frame(self, size: int) -> None:
+        """Give the codec a frame of `size` bytes, or as much of it as there is."""
+        begin, is_begun = self._input_offset, self._frame_rest > 0
+        data = self._input[begin : begin + size]
+        self._frame_rest = size - len(data)
+        self._input_offset += len(data)
+        if self._input_offset == len(self._input):
+            self._input, self._input_offset = b"", 0
+        if not self.trusted and not is_begun:
+            if self._frame_rest and size > MAX_UNTRUSTED_MESSAGE:
+                self._refuse_size()
+                return
+            self._untrusted_frames += data[0] != TEXT_FRAME
+            if self._untrusted_frames > MAX_UNTRUSTED_FRAMES:  # each costs as much time as a request
+                self._refuse_frames()
+                return
+        self._codec.receive_data(data)
+        self._handle_events()
+
+    def _refuse_frames(self) -> None:
+        self.close(POLICY_VIOLATION, "too many frames before you are let in")
+
+    def _refuse_size(self) -> None:
+        self.close(TOO_LARGE, f"at most {MAX_UNTRUSTED_MESSAGE} bytes until you are let in")
+
+    def _count_pending(self) -> int:
+        return len(self._input) - self._input_offset
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _begin_close(self) -> None:
+        super()._begin_close()
+        data = self._input[self._input_offset :]
+        self._input, self._input_offset = b"", 0
+        if data:
+            self._drop_input(data)
+
+    def _drop_input(self, data: bytes) -> None:
+        super()._drop_input(data)
+        if self._has_close_frame(data):
+            self._hang_up(self.partial_bytes)
+
+    def _has_close_frame(self, data: bytes) -> bool:
+        """Whether a close frame begins in what comes. Nothing is kept but the beginning of a frame's head."""
+        skipped = min(self._frame_rest, len(data))
+        self._frame_rest -= skipped
+        data, self._input, at = self._input + data[skipped:], b"", 0
+        while at < len(data):
+            _, end = locate_payload(data, at)
+            if not end:
+                self._input = data[at:]
+                return False
+            if data[at] & OPCODE_MASK == CLOSE_OPCODE:
+                return True
+            at = end
+        self._frame_rest += at - len(data)
+        return False
+
+    def _release_buffers(self) -> None:
+        super()._release_buffers()
+        if self._transport is None:
+            self._input, self._input_offset = b"", 0
+            if self._turn is not None:
+                self._turn.cancel()
+                self._turn = None

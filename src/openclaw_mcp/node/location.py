@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from ..core.clock import now_ms
 from ..core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from . import arguments
@@ -131,7 +131,7 @@ class LocationCapability:
                         latitude=place.latitude,
                         longitude=place.longitude,
                         accuracy=place.accuracy,
-                        timestamp=_now_ms(),
+                        timestamp=now_ms(),
                         source="fixed",
                     )
                 )
@@ -139,7 +139,7 @@ class LocationCapability:
         missing = self.unavailable_reason(GET.name)
         if missing is not None:
             raise ToolUnavailable(f"LOCATION_UNAVAILABLE: {missing.reason} {missing.remedy}")
-        if self._last_fix is not None and self._last_fix[0] >= level and _now_ms() - self._last_fix[1].timestamp < age:
+        if self._last_fix is not None and self._last_fix[0] >= level and now_ms() - self._last_fix[1].timestamp < age:
             return json_result(fix_to_json(self._last_fix[1]))
         fix = await self._query_geoclue(level, wait / 1000)
         self._last_fix = (level, fix)
@@ -177,7 +177,3 @@ def fix_to_json(fix: LocationFix) -> Json:
         "source": fix.source,
         **{key: value for key, value in optional.items() if value is not None},
     }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

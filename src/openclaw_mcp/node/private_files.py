@@ -1,9 +1,10 @@
 """Private files: only their owner reads them, no link leads elsewhere, and a write is whole or not at all."""
 
 import os
-import secrets
 import stat
 from pathlib import Path
+
+from ..net.files import replace_file
 
 
 def read_private(path: Path, *, largest: int) -> bytes:
@@ -23,30 +24,9 @@ def read_private(path: Path, *, largest: int) -> bytes:
 def write_private(path: Path, data: bytes) -> None:
     """Replace `path` by a file only its owner can read; a crash leaves the old or the new one, never half."""
     make_private_folder(path.parent)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    replace_file(path, data)
 
 
 def make_private_folder(folder: Path) -> None:
     """Make `folder` if need be; one that is made is its owner's alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # a folder can't be opened there
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

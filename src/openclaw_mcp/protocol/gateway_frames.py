@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ..core.fields import NonEmptyStr
 from ..core.json_nesting import TOO_DEEP_MESSAGE, is_too_deep
 from ..core.rpc import RpcError, schema_message
 from . import unencodable
@@ -21,8 +22,6 @@ TICK_INTERVAL: Final = 30.0  # seconds between `tick` events; clients give up af
 
 BAD_FRAME_ID: Final = "invalid"
 """The id under which a frame without a usable one is refused."""
-
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 
 class RequestFrame(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, tag_field="type", tag="req"):

@@ -7,12 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 
-from ..net.files import open_private
-
-try:
-    import fcntl
-except ImportError:  # Windows: one process per store
-    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
+from ..net.files import lock_file, open_private
 
 
 class ProcessLock(Protocol):
@@ -39,8 +34,7 @@ class FileProcessLock:
         path = self._folder / self._instance
         while True:
             descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
             # Another may have swept the file away between the two calls above: then the lock is on nothing.
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 self._descriptor = descriptor
@@ -56,12 +50,10 @@ class FileProcessLock:
         except FileNotFoundError:
             return False
         try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-            return False
-        except BlockingIOError:
-            return True
+            alive = not lock_file(descriptor, wait=False, shared=True)  # on Windows: one process per store
+            if not alive:
+                path.unlink(missing_ok=True)
+            return alive
         finally:
             os.close(descriptor)
 

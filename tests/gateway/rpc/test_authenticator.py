@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.claw_methods import GRANT_PREFIX
+from openclaw_mcp.core.clock import now_ms
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError
 from openclaw_mcp.core.session_target import SessionAddress
 from openclaw_mcp.gateway.rpc.authenticator import AuthChallenge, Authenticator, AuthResult, HandshakeRefused, PeerInfo
 from openclaw_mcp.gateway.rpc.grants import RunGrants
-from openclaw_mcp.gateway.rpc.pairing import DevicePairing, MemoryPairingStorage, now_ms
+from openclaw_mcp.gateway.rpc.pairing import DevicePairing, MemoryPairingStorage
 from openclaw_mcp.gateway.rpc.throttle import LOCKOUT_SECONDS, MAX_FAILURES, LoginThrottle, RateLimiter
 from openclaw_mcp.net.gateway_client.handshake import (
     ClientInfo,

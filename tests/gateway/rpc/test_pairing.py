@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from openclaw_mcp.core.clock import now_ms
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcError
 from openclaw_mcp.gateway.rpc import pairing as pairings
 from openclaw_mcp.gateway.rpc.pairing import DevicePairing, FilePairingStorage, MemoryPairingStorage
@@ -111,7 +112,7 @@ def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
         asked = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
-        later = pairings.now_ms() + int(pairings.PENDING_SECONDS * 1000) + 1000
+        later = now_ms() + int(pairings.PENDING_SECONDS * 1000) + 1000
         with monkeypatch.context() as clock:
             clock.setattr(pairings, "now_ms", lambda: later)
             with pytest.raises(RpcError, match="unknown requestId"):
@@ -141,7 +142,7 @@ def test_unknown_devices_and_roles_are_named() -> None:
 def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
-        now = pairings.now_ms()
+        now = now_ms()
         monkeypatch.setattr(pairings, "now_ms", lambda: now)
         first = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip=None)
         monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_000)

@@ -65,7 +65,8 @@ class MediaLoader:
 
     async def _get(self, url: str, *, max_bytes: int) -> tuple[bytes, str] | str:
         """The bytes and their type, or where to look instead."""
-        import httpx  # here for start-up: only a message with a file from the web needs it
+        # Here for start-up: only a message with a file from the web needs it.
+        from ...net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
         try:
             parts = urlsplit(url)
@@ -81,19 +82,17 @@ class MediaLoader:
         extensions: dict[str, Any] = {"sni_hostname": host}
         try:
             async with (
-                httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=FETCH_WAIT) as client,
+                create_client(timeout=FETCH_WAIT, trust_environment=False) as client,
                 client.stream("GET", pinned, headers={"host": parts.netloc}, extensions=extensions) as response,
             ):
                 if response.is_redirect:
                     return str(response.headers.get("location", ""))
                 if response.status_code != httpx.codes.OK:
                     raise ChannelRefused(f"the file's server answered {response.status_code}")
-                data = bytearray()
-                async for piece in response.aiter_bytes():
-                    data += piece
-                    if len(data) > max_bytes:
-                        raise _too_large(max_bytes)
-                return bytes(data), response.headers.get("content-type", "").partition(";")[0].strip()
+                data = await read_body(response, max_bytes)
+                return data, response.headers.get("content-type", "").partition(";")[0].strip()
+        except ResponseTooLarge:
+            raise _too_large(max_bytes) from None
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise ChannelError(f"the file could not be fetched: {type(exc).__name__}") from None
 

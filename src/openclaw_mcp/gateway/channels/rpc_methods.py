@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct, structs
 
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ChatAddress
+from ...core.fields import NonEmptyStr
 from ...core.mail import OutboxMessage, OutboxOrigin, OutboxStatus
 from ...core.model import Caller, Grant, Json
 from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params
@@ -25,11 +26,9 @@ LEGACY_ACTIONS: Final = (
 CHANNEL_LABELS: Final = {"local": "Local", "matrix": "Matrix", "telegram": "Telegram"}
 MAX_LIST: Final = 500
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
-
 
 class ActionParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    action: _NonEmptyStr
+    action: NonEmptyStr
     params: Json = {}
     channel: str | None = None
     account_id: str | None = None
@@ -40,8 +39,8 @@ class ActionParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChannelSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    to: _NonEmptyStr
-    idempotency_key: _NonEmptyStr
+    to: NonEmptyStr
+    idempotency_key: NonEmptyStr
     message: str | None = None
     media_url: str | None = None
     media_urls: list[str] | None = None
@@ -55,10 +54,10 @@ class ChannelSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PollParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    to: _NonEmptyStr
-    question: _NonEmptyStr
+    to: NonEmptyStr
+    question: NonEmptyStr
     options: Annotated[list[str], Meta(min_length=2, max_length=12)]
-    idempotency_key: _NonEmptyStr
+    idempotency_key: NonEmptyStr
     max_selections: int = 1
     channel: str | None = None
     account_id: str | None = None
@@ -72,21 +71,21 @@ class OutboxParams(Struct, frozen=True, kw_only=True):
 
 
 class OutboxMessageParams(Struct, frozen=True, kw_only=True):
-    id: _NonEmptyStr
+    id: NonEmptyStr
 
 
 class ApprovePairingParams(Struct, frozen=True, kw_only=True):
-    channel: _NonEmptyStr
-    code: _NonEmptyStr
+    channel: NonEmptyStr
+    code: NonEmptyStr
 
 
 class RemovePairingParams(Struct, frozen=True, kw_only=True):
-    channel: _NonEmptyStr
-    sender: _NonEmptyStr
+    channel: NonEmptyStr
+    sender: NonEmptyStr
 
 
 class AccountParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    channel: _NonEmptyStr
+    channel: NonEmptyStr
     account_id: str | None = None
 
 

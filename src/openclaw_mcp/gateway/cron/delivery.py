@@ -136,7 +136,7 @@ class ResultDelivery:
         return DeliveryReport(status="not-delivered", delivered=False, error=error)
 
     async def _send_webhook(self, url: str, body: Json, key: str, *, by_operator: bool) -> int:
-        import httpx  # here for start-up: only a webhook that is due needs it
+        from ...net.httpx_client import create_client, httpx  # here for start-up: only a webhook that is due needs it
 
         rules = self._settings().webhook_ssrf_policy
         try:
@@ -152,14 +152,17 @@ class ResultDelivery:
         headers = {"host": parts.netloc, "content-type": "application/json", "idempotency-key": key}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        async with httpx.AsyncClient(timeout=WEBHOOK_WAIT, follow_redirects=False, trust_env=False) as client:
-            try:
-                answer = await client.post(
-                    target, content=msgspec.json.encode(body), headers=headers, extensions={"sni_hostname": host}
-                )
-            except httpx.HTTPError as exc:
-                raise NoRoute(f"the webhook can't be reached: {type(exc).__name__}") from exc
-            return answer.status_code
+        content = msgspec.json.encode(body)
+        try:
+            async with (
+                create_client(timeout=WEBHOOK_WAIT, trust_environment=False) as client,
+                client.stream(
+                    "POST", target, content=content, headers=headers, extensions={"sni_hostname": host}
+                ) as answer,
+            ):
+                return answer.status_code  # the body says nothing that we need
+        except httpx.HTTPError as exc:
+            raise NoRoute(f"the webhook can't be reached: {type(exc).__name__}") from exc
 
     async def preview(self, delivery: JobDelivery | None, sessions: Sequence[str], *, in_session: bool) -> Json:
         """Where a result would go, for display: `{label, detail}`."""

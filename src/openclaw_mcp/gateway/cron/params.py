@@ -4,7 +4,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from ...core.jobs import DeliveryStatus, FiringStatus, JobLogQuery, JobQuery, NonEmptyStr, WakeMode
+from ...core.fields import NonEmptyStr
+from ...core.jobs import DeliveryStatus, FiringStatus, JobLogQuery, JobQuery, WakeMode
 from ...core.model import Json
 from ...core.rpc import SAFE_INTEGER, RpcError
 

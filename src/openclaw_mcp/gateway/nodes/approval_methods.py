@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import (
     ADMIN,
@@ -36,7 +37,6 @@ DEFAULT_SECONDS: Final = 1800.0  # when the one who asks names no time
 MAX_TIMEOUT_MS: Final = 86_400_000  # a day; who has not answered by then will not
 MAX_HISTORY: Final = 100
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 _ApprovalId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -57,7 +57,7 @@ class _RequestParams(Struct, frozen=True, rename="camel"):
     command_argv: tuple[str, ...] | None = None
     system_run_plan: _Plan | None = None
     cwd: str | None = None
-    node_id: _NonEmptyStr | None = None
+    node_id: NonEmptyStr | None = None
     host: str | None = None
     security: str | None = None
     ask: str | None = None
@@ -68,19 +68,19 @@ class _RequestParams(Struct, frozen=True, rename="camel"):
     run_id: str | None = None
     tool_call_id: str | None = None
     unavailable_decisions: tuple[Literal["allow-always"], ...] = ()
-    approval_reviewer_device_ids: tuple[_NonEmptyStr, ...] = ()
+    approval_reviewer_device_ids: tuple[NonEmptyStr, ...] = ()
     require_delivery_route: bool = False
     timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] | None = None
     two_phase: bool = False
 
 
 class _IdParams(Struct, frozen=True):
-    id: _NonEmptyStr
+    id: NonEmptyStr
 
 
 class _ResolveParams(Struct, frozen=True):
-    id: _NonEmptyStr
-    decision: _NonEmptyStr
+    id: NonEmptyStr
+    decision: NonEmptyStr
 
 
 class _HistoryParams(Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import ADMIN, RpcCall, RpcError, RpcMethod, read_params
 from ...net.files import StateBroken, read_if_exists, write_atomic
@@ -24,13 +25,12 @@ NODE_TIMEOUT: Final = 30.0  # a node reads or writes one small file
 BUILTIN_DEFAULTS: Final = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
 """What holds where the file says nothing, as OpenClaw's own gateway has it."""
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 SecurityMode = Literal["deny", "allowlist", "full"]
 AskMode = Literal["off", "on-miss", "always"]
 
 
 class ExecAllowlistEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    pattern: _NonEmptyStr
+    pattern: NonEmptyStr
     id: str | None = None
     source: str | None = None
     command_text: str | None = None
@@ -63,7 +63,7 @@ class _SetParams(Struct, frozen=True, rename="camel"):
 
 
 class _NodeParams(Struct, frozen=True, rename="camel"):
-    node_id: _NonEmptyStr
+    node_id: NonEmptyStr
 
 
 class ExecApprovalsMethods:

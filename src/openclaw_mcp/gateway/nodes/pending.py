@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import WRITE, RpcCall, RpcError, RpcMethod, read_params
 from ...core.sessions import now_ms
@@ -16,11 +17,9 @@ MAX_DRAIN: Final = 10
 BASELINE_REQUEST: Final[Json] = {"id": "baseline-status", "type": "status.request", "priority": "default"}
 """What every node is asked whenever it fetches."""
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
-
 
 class _Enqueue(Struct, frozen=True, rename="camel"):
-    node_id: _NonEmptyStr
+    node_id: NonEmptyStr
     type: Literal["status.request", "location.request"]
     priority: Literal["normal", "high"] = "normal"
     expires_in_ms: Annotated[int, Meta(ge=1000, le=DEFAULT_EXPIRY_MS)] = DEFAULT_EXPIRY_MS
@@ -31,7 +30,7 @@ class _Drain(Struct, frozen=True, rename="camel"):
 
 
 class _Ack(Struct, frozen=True):
-    ids: Annotated[tuple[_NonEmptyStr, ...], Meta(min_length=1, max_length=MAX_PENDING)]
+    ids: Annotated[tuple[NonEmptyStr, ...], Meta(min_length=1, max_length=MAX_PENDING)]
 
 
 class PendingNodeRequests:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from ...core.fields import NonEmptyStr
 from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Json
 from ...core.rpc import SAFE_INTEGER, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
@@ -18,25 +19,24 @@ MAX_TOOL_BYTES: Final = 16 << 10  # bytes of one description with its schema
 STATS_EVENT: Final = "node.host.stats"
 ALIVE_EVENT: Final = "node.presence.alive"
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
 
 
 class McpToolReference(Struct, frozen=True):
     """A tool of an MCP server that runs on the node."""
 
-    server: _NonEmptyStr
-    tool: _NonEmptyStr
+    server: NonEmptyStr
+    tool: NonEmptyStr
 
 
 class NodeToolDescription(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A tool in the node's own words, and the command that does it. Several may share one."""
 
-    plugin_id: _NonEmptyStr
+    plugin_id: NonEmptyStr
     name: Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-    description: _NonEmptyStr
+    description: NonEmptyStr
     parameters: dict[str, Any] | None = None
-    command: _NonEmptyStr | None = None
+    command: NonEmptyStr | None = None
     mcp: McpToolReference | None = None
 
 
@@ -54,7 +54,7 @@ class _ToolsParams(Struct, frozen=True):
 
 
 class _EventParams(Struct, frozen=True, kw_only=True):
-    event: _NonEmptyStr
+    event: NonEmptyStr
     payload: Any = None
     payload_json: str | None = msgspec.field(default=None, name="payloadJSON")
 

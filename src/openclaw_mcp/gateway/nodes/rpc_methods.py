@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ...core.fields import NonEmptyStr
 from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Json
 from ...core.rpc import (
@@ -44,25 +45,23 @@ MAX_NAME_LENGTH: Final = 64
 APPROVAL_CLAIMS: Final = frozenset({"approved", "approvalDecision", "approvalSource"})
 """Words by which a gateway vouches for a command. Nobody may put them into ours."""
 
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
-
 
 class _NodeParams(Struct, frozen=True, rename="camel"):
-    node_id: _NonEmptyStr
+    node_id: NonEmptyStr
 
 
 class _RequestParams(Struct, frozen=True, rename="camel"):
-    request_id: _NonEmptyStr
+    request_id: NonEmptyStr
 
 
 class _RenameParams(Struct, frozen=True, rename="camel"):
-    node_id: _NonEmptyStr
+    node_id: NonEmptyStr
     display_name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
 class _InvokeParams(Struct, frozen=True, rename="camel"):
-    node_id: _NonEmptyStr
-    command: _NonEmptyStr
+    node_id: NonEmptyStr
+    command: NonEmptyStr
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=256)]
     params: Any = None
     timeout_ms: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
@@ -74,7 +73,7 @@ class _NodeError(Struct, frozen=True):
 
 
 class _ResultParams(Struct, frozen=True, kw_only=True):
-    id: _NonEmptyStr
+    id: NonEmptyStr
     node_id: str | None = msgspec.field(default=None, name="nodeId")
     ok: bool
     payload: Any | UnsetType = UNSET
@@ -83,7 +82,7 @@ class _ResultParams(Struct, frozen=True, kw_only=True):
 
 
 class _ProgressParams(Struct, frozen=True, rename="camel"):
-    invoke_id: _NonEmptyStr
+    invoke_id: NonEmptyStr
     seq: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
     chunk: Annotated[str, Meta(max_length=16_384)]
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Container, Iterable, Set
 from typing import Final
 
+from ...core.tool_naming import MAX_TOOL_NAME, SEPARATOR, make_unique, replace_unsafe
+
 MAX_ALIAS_LENGTH: Final = 24  # characters of a node's name in a tool's name
-MAX_TOOL_NAME_LENGTH: Final = 64  # model APIs refuse longer function names
-SEPARATOR: Final = "__"
 
 _UNSAFE: Final = re.compile(r"[^a-z0-9]+")
 
@@ -17,29 +17,18 @@ def alias_for(name: str, taken: Set[str]) -> str:
     if not plain[0].isalpha():
         plain = f"node-{plain}"
     plain = plain[:MAX_ALIAS_LENGTH].rstrip("-")
-    candidate, number = plain, 2
-    while candidate in taken:
-        suffix = f"-{number}"
-        candidate = plain[: MAX_ALIAS_LENGTH - len(suffix)].rstrip("-") + suffix
-        number += 1
-    return candidate
+    return make_unique(plain, taken.__contains__, max_length=MAX_ALIAS_LENGTH, trim="-")
 
 
 def tool_names(alias: str, commands: Iterable[str]) -> dict[str, str]:
     """Tool name to the command behind it; of two that would be called the same, the first is offered."""
     names: dict[str, str] = {}
     for command in commands:
-        word = re.sub(r"[^A-Za-z0-9_-]", "_", command)
-        names.setdefault(f"{alias}{SEPARATOR}{word}"[:MAX_TOOL_NAME_LENGTH], command)
+        name = f"{alias}{SEPARATOR}{replace_unsafe(command, '_')}"
+        names.setdefault(name[:MAX_TOOL_NAME], command)
     return names
 
 
 def tool_name(alias: str, base_name: str, taken: Container[str]) -> str:
     """The name of a tool the node itself has named, unlike those taken."""
-    name, number = f"{alias}{SEPARATOR}{base_name}"[:MAX_TOOL_NAME_LENGTH], 2
-    candidate = name
-    while candidate in taken:
-        suffix = f"-{number}"
-        candidate = name[: MAX_TOOL_NAME_LENGTH - len(suffix)] + suffix
-        number += 1
-    return candidate
+    return make_unique(f"{alias}{SEPARATOR}{base_name}", taken.__contains__, max_length=MAX_TOOL_NAME)

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core.clock import now_ms
 from ...core.model import Caller
 from ...core.rpc import RpcError, has_scope
 from ...core.session_target import BindSession, SessionAddress, bind_by_key
@@ -21,10 +22,11 @@ from ...net.gateway_client.handshake import (
     DeviceProof,
     signature_payload,
 )
+from ...net.peers import is_loopback
 from ...protocol.gateway_frames import MIN_PROBE_PROTOCOL, PROTOCOL
 from .grants import RunGrants, grant_caller
-from .pairing import DevicePairing, PairingReason, now_ms
-from .throttle import LoginThrottle, is_loopback
+from .pairing import DevicePairing, PairingReason
+from .throttle import LoginThrottle
 
 CLOCK_SKEW_MS: Final = 120_000  # milliseconds a device's signature may be away from our clock
 LOOPBACK_ORIGINS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})

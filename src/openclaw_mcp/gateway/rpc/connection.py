@@ -6,6 +6,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from ...core.clock import now_ms
 from ...core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ...core.model import Caller, Json
 from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, read_params, scope_error
@@ -16,7 +17,6 @@ from ...protocol.gateway_frames import EncodedEvent, RequestFrame
 from .authenticator import AuthChallenge, AuthResult, HandshakeRefused, PeerInfo
 from .grant_effects import EffectRecorder
 from .grants import GRANT_EVENTS
-from .pairing import now_ms
 
 if TYPE_CHECKING:
     from .server import RpcServer

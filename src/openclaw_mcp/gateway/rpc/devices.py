@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import PAIRING, Publish, RpcCall, RpcEvent, RpcMethod, read_params
 from .pairing import DevicePairing, PairedDevice, PairingRequest, PairingResolution
-
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 
 class _RequestParams(Struct, frozen=True, rename="camel"):

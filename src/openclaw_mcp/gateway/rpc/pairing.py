@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core.clock import now_ms
 from ...core.rpc import RpcError, has_scope, scope_error
 from ...core.signal import Signal
 from ...net.files import StateBroken, read_if_exists, write_atomic
@@ -143,10 +143,6 @@ class MemoryPairingStorage:
 
     async def save(self, state: PairingState) -> None:
         self.state = state
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class DevicePairing:

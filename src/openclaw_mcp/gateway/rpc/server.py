@@ -13,6 +13,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from ...core.clock import now_ms
 from ...core.model import Json
 from ...core.rpc import READ, RpcError, RpcEvent, RpcMethod
 from ...core.signal import Signal
@@ -25,7 +26,7 @@ from .authenticator import PROXY_HEADERS, Authenticator, PeerInfo
 from .connection import RpcConnection, presence_entry
 from .grants import GRANT_EVENTS
 from .health import redact_health
-from .pairing import DeviceRevocation, now_ms
+from .pairing import DeviceRevocation
 from .throttle import RateLimiter
 
 WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})
@@ -337,7 +338,7 @@ class RpcServer:
 class RpcServerSocket(AcceptedWebSocket):
     """One visitor's socket: nobody is known before the handshake."""
 
-    _frames_per_turn = REQUESTS_PER_TURN
+    frames_per_turn = REQUESTS_PER_TURN
 
     def __init__(self, server: RpcServer, connections: set[Any]) -> None:
         super().__init__(ServerProtocol(max_size=gateway_frames.MAX_FRAME), connections, server.untrusted)

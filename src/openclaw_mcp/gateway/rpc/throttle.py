@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Final
 
+from ...net.peers import is_loopback
+
 MAX_FAILURES: Final = 10  # wrong credentials within WINDOW before an address is locked out
 WINDOW_SECONDS: Final = 60.0
 LOCKOUT_SECONDS: Final = 300.0
@@ -61,8 +63,3 @@ class RateLimiter:
             return WINDOW_SECONDS - (now - calls[0])
         calls.append(now)
         return 0.0
-
-
-def is_loopback(address: str) -> bool:
-    plain = address.removeprefix("::ffff:")
-    return plain.startswith("127.") or plain == "::1"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from ...core.agent import Attachment
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import SAFE_INTEGER, RpcError
 from ...core.sessions import QueueMode
@@ -14,7 +15,6 @@ from ...core.sessions import QueueMode
 MAX_ATTACHMENTS: Final = 20
 MAX_ATTACHMENT_BYTES: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 SessionKey = Annotated[str, Meta(min_length=1, max_length=512)]
 RunId = Annotated[str, Meta(min_length=1, max_length=250)]
 Label = Annotated[str, Meta(min_length=1, max_length=512)]

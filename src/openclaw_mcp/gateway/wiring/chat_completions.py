@@ -12,7 +12,6 @@ import msgspec
 from ...core.agent import Attachment, PartialAnswer
 from ...core.agents import AgentRoster
 from ...core.errors import OpenClawError
-from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Json
 from ...core.rpc import RpcError, RpcMethod
 from ...core.session_target import child_grant
@@ -87,18 +86,14 @@ class ChatCompletionsApi:
         if not await self._check_request(scope, send, "POST"):
             return
         try:
-            body = decode_json(await asgi.read_body(receive, MAX_BODY_BYTES))
+            body = await asgi.read_json(receive, MAX_BODY_BYTES)
             if not isinstance(body, dict):
                 raise _InvalidRequest("the body must be a JSON object")
             if not isinstance(body.get("stream_options") or {}, dict):
                 raise _InvalidRequest("`stream_options` must be an object")
             request = self._build_request(body, asgi.read_headers(scope))
-        except asgi.BodyTooLarge:
-            await _send_error(send, 413, "invalid_request_error", f"the body may hold {MAX_BODY_BYTES} bytes")
-        except JsonTooDeep as exc:
-            await _send_error(send, 400, "invalid_request_error", f"the body can't be kept: {exc}")
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            await _send_error(send, 400, "invalid_request_error", "the body is not JSON")
+        except asgi.BodyRefused as exc:
+            await _send_error(send, exc.status, "invalid_request_error", str(exc))
         except (_InvalidRequest, RpcError) as exc:
             await _send_error(send, 400, "invalid_request_error", str(exc))
         else:

@@ -1,7 +1,6 @@
 """The gateway's caretaker: intercom, HTTP and tools of every room on one port."""
 
 import asyncio
-import hmac
 import os
 import platform
 import socket
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ... import __version__
+from ...core.clock import now_ms
 from ...core.errors import ToolError, Unauthorized
-from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Caller, Json
 from ...core.ports import ToolSource
 from ...core.rpc import ADMIN, NULL_PEER, READ, RpcCall, RpcError, RpcMethod, RpcModule, has_scope, scope_error
@@ -40,7 +39,7 @@ from ..rpc.devices import DeviceMethods
 from ..rpc.grants import RunGrants
 from ..rpc.health import redact_health
 from ..rpc.logs import LogMethods
-from ..rpc.pairing import DevicePairing, FilePairingStorage, PairingStorage, now_ms
+from ..rpc.pairing import DevicePairing, FilePairingStorage, PairingStorage
 from ..rpc.server import RpcServer
 from . import empty_status, process_stats
 
@@ -359,14 +358,9 @@ class GatewayServer:
             await asgi.send_json(send, _error_body("unauthorized", "Unauthorized"), status=401)
             return
         try:
-            body = decode_json(await asgi.read_body(receive))
-        except asgi.BodyTooLarge:
-            words = f"the body may hold {asgi.MAX_BODY} bytes"
-            await asgi.send_json(send, _error_body("invalid_request_error", words), status=413)
-            return
-        except ValueError as exc:
-            words = f"the body can't be kept: {exc}" if isinstance(exc, JsonTooDeep) else "the body is not JSON"
-            await asgi.send_json(send, _error_body("invalid_request_error", words), status=400)
+            body = await asgi.read_json(receive)
+        except asgi.BodyRefused as exc:
+            await asgi.send_json(send, _error_body("invalid_request_error", str(exc)), status=exc.status)
             return
         caller = await self._act_in_session(operator_caller("gateway-token", entry_point="http"), headers)
         status, answer = await self._invoke_tool(caller, body if isinstance(body, dict) else {})
@@ -417,8 +411,7 @@ class GatewayServer:
 
     def has_token(self, headers: Mapping[str, str]) -> bool:
         """Whether an HTTP request carries the shared token."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+        return asgi.has_bearer_token(headers, self._token)
 
 
 def _error_body(kind: str, message: str) -> Json:

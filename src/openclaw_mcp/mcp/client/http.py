@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import ToolError, ToolUnavailable
 from ...core.model import Json
+from ...net.http_client.connection import ResponseTooLarge
 from ...protocol import jsonrpc
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from ...protocol.sse import SseEvent, SseEventTooLong, SseParser
@@ -53,15 +54,18 @@ class McpHttpTransport:
         self.close_reason = None
 
     def _new_http_client(self) -> "httpx.AsyncClient":
-        import httpx  # here for start-up: only a config with an HTTP server needs it, and it costs as much as asyncio
+        # Here for start-up: only a config with an HTTP server needs it, and it costs as much as asyncio.
+        from ...net import httpx_client
 
-        self._httpx = httpx
-        return httpx.AsyncClient(
-            headers={**_ACCEPT, **self._address.headers},
-            timeout=httpx.Timeout(connect=self._connect_wait, write=SEND_WAIT, read=None, pool=None),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=KEPT_CONNECTIONS),
+        self._httpx, self._read_response = httpx_client.httpx, httpx_client.read_body
+        return httpx_client.create_client(
+            headers={**_ACCEPT, **self._address.headers},  # for this server, not for one it redirects to
+            timeout=None,
+            connect_timeout=self._connect_wait,
+            send_timeout=SEND_WAIT,
+            max_connections=MAX_CONNECTIONS,
+            max_idle=KEPT_CONNECTIONS,
             verify=self._address.url.startswith("https:"),  # reading the certificates takes longer than the first call
-            follow_redirects=False,  # our headers are for this server, not for one it names
         )
 
     async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> Json:
@@ -188,15 +192,12 @@ class McpHttpTransport:
             raise self._connection_error(exc) from exc
 
     async def _read_body(self, response: "httpx.Response", limit: int) -> bytes:
-        body = bytearray()
         try:
-            async for data in response.aiter_bytes():
-                body += data
-                if len(body) > limit:
-                    raise ToolError(f"{self._name} sent an answer longer than {limit >> 10} KiB")
+            return await self._read_response(response, limit)
+        except ResponseTooLarge:
+            raise ToolError(f"{self._name} sent an answer longer than {limit >> 10} KiB") from None
         except self._httpx.HTTPError as exc:
             raise self._connection_error(exc) from exc
-        return bytes(body)
 
     # ---- refusals ----
 

@@ -7,7 +7,7 @@ from ...core.errors import OpenClawError, ToolNotFound, ToolUnavailable
 from ...core.model import Caller, ToolCall, ToolResult, ToolSpec
 from ...core.ports import Toolbox
 from ...core.signal import Signal
-from .names import NAME_SEPARATOR
+from ...core.tool_naming import SEPARATOR
 from .server_pool import START_WAIT, McpServerPool
 
 CLIENT_START_WAIT: Final = (
@@ -44,7 +44,7 @@ class LazyServerStart:
 
     async def call(self, call: ToolCall) -> ToolResult:
         # A server that runs, or ran once, is on the menu; what is not may be one that nobody needed before.
-        if self.pool is None or NAME_SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
+        if self.pool is None or SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
             return await self._toolbox.call(call)
         reason = await self._start_server(self.pool, call)
         try:
@@ -57,7 +57,7 @@ class LazyServerStart:
     async def _start_server(self, pool: McpServerPool, call: ToolCall) -> str | None:
         """Start the server whose tool this would be; why it can't be started."""
         for server in pool.sources(self._agent_of(call.caller)).values():
-            if call.name.startswith(server.prefix + NAME_SEPARATOR):
+            if call.name.startswith(server.prefix + SEPARATOR):
                 try:
                     await server.start()
                 except OpenClawError as exc:

@@ -1,41 +1,28 @@
-"""What other servers' tools are called here: `<server>__<tool>`, in letters every model's API takes."""
+"""Names of other servers' tools here: `<server>__<tool>`, in characters every model's API takes."""
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
-MAX_SERVER: Final = 30  # characters of a server's name in a tool's name
-MAX_TOOL: Final = 64  # model APIs refuse longer function names
-NAME_SEPARATOR: Final = "__"
+from ...core.tool_naming import MAX_TOOL_NAME, SEPARATOR, make_unique, replace_unsafe
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+MAX_SERVER: Final = 30  # characters of a server's name in a tool's name
 
 
 def server_names(names: Iterable[str]) -> dict[str, str]:
     """Each server's name as tools carry it, in the order given: the first keeps its own, a later like one gets `-2`."""
     taken: set[str] = set()
-    return {name: _make_unique(_sanitize(name, "mcp"), "", MAX_SERVER, taken) for name in names}
+    return {name: _take_name(name, "mcp", "", MAX_SERVER, taken) for name in names}
 
 
 def tool_names(server: str, tools: Iterable[str]) -> dict[str, str]:
     """Full name to the server's own, in the order given."""
     taken: set[str] = set()
-    prefix = server + NAME_SEPARATOR
-    return {_make_unique(_sanitize(tool, "tool"), prefix, MAX_TOOL, taken): tool for tool in tools}
+    return {_take_name(tool, "tool", server + SEPARATOR, MAX_TOOL_NAME, taken): tool for tool in tools}
 
 
-def _sanitize(raw: str, default: str) -> str:
-    text = _UNSAFE.sub("-", raw.strip()) or default
-    return text if text[0].isalpha() else f"{default}-{text}"
-
-
-def _make_unique(text: str, prefix: str, longest: int, taken: set[str]) -> str:
-    """`prefix + text`, cut to `longest` and numbered so that it differs from all in `taken`, whatever their case."""
-    room = max(1, longest - len(prefix))
-    candidate, number = prefix + text[:room], 2
-    while candidate.lower() in taken:
-        suffix = f"-{number}"
-        candidate = prefix + text[: max(1, room - len(suffix))] + suffix
-        number += 1
-    taken.add(candidate.lower())
-    return candidate
+def _take_name(raw: str, default: str, prefix: str, max_length: int, taken: set[str]) -> str:
+    text = replace_unsafe(raw.strip(), "-") or default
+    text = text if text[0].isalpha() else f"{default}-{text}"
+    name = make_unique(text, lambda name: name.lower() in taken, max_length=max_length, prefix=prefix)
+    taken.add(name.lower())
+    return name

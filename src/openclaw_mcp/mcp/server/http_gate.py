@@ -1,6 +1,5 @@
 """Who gets to an HTTP door at all: peer, browser marks, Host, Origin, credential, size, slots."""
 
-import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -12,6 +11,8 @@ from msgspec import Struct
 from ...core.errors import Unauthorized
 from ...core.model import LOCAL_CALLER, Caller
 from ...core.numbers import parse_whole_number
+from ...net.asgi import has_bearer_token
+from ...net.peers import is_loopback
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MAX_BODY_BYTES: Final = 4 << 20
@@ -73,7 +74,7 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
 
     def check_source(self, scope: Mapping[str, Any], headers: HeaderMap) -> None:
         """Where a request comes from and for whom it was meant, whatever it asks for. Raises Refusal."""
-        if self.loopback_only and not _is_loopback(scope.get("client")):
+        if self.loopback_only and not is_loopback((scope.get("client") or ("",))[0]):
             raise HttpRefusal(403, "loopback only")
         origin = headers.get("origin")
         if (
@@ -104,8 +105,7 @@ def bearer_auth(token: str, caller: Caller) -> Identify:
     wanted = token.encode()
 
     def identify(headers: HeaderMap) -> Caller:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted):
+        if has_bearer_token(headers, wanted):
             return caller
         raise Unauthorized("missing or invalid bearer token")
 
@@ -114,11 +114,6 @@ def bearer_auth(token: str, caller: Caller) -> Identify:
 
 def _is_json(headers: HeaderMap) -> bool:
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
-
-
-def _is_loopback(client: Any) -> bool:
-    host = client[0] if client else ""
-    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
 
 
 @lru_cache(maxsize=64)

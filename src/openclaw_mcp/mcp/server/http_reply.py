@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final
 
 from ...core.model import Json
+from ...net import asgi
 from ...protocol import jsonrpc
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcId
 from .http_gate import HttpRefusal
@@ -16,7 +17,6 @@ AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"content-type", b"application/json")
-_JSON_HEAD: Final = b"content-type: application/json\r\ncontent-length: %d\r\n"
 _STREAM: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -106,18 +106,12 @@ class HttpReply:
 
 
 async def send_json(send: AsgiSend, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
-    if not headers:  # our own web server takes it as it is
-        whole = getattr(send, "send_whole", None)
-        if whole is not None and whole(status, _JSON_HEAD % len(body), body):
-            return
     listed = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_status(send: AsgiSend, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+send_status = asgi.send_status
 
 
 async def send_text(send: AsgiSend, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:

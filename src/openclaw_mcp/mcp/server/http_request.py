@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from ...core.model import Caller
+from ...net import asgi
 from ...net.periodic_sweep import PeriodicSweep
 from ...protocol import header_params, jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcMessage, JsonRpcRequest, JsonRpcResponse, MalformedMessage
@@ -36,11 +37,7 @@ class SingleRequestServer:
         """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
         self._access_rules.check_body(headers)
         reply = HttpReply(receive, send, accepts_stream=_accepts_stream(headers.get("accept")))
-        asked = getattr(send, "take_body", None)  # our own web server mostly has it as a whole
-        body = None if asked is None else asked()
-        largest = self._access_rules.largest_body
-        body = await read_body(receive, largest) if body is None else _check_size(body, largest)
-        message = jsonrpc.decode_message(body)
+        message = jsonrpc.decode_message(await read_body(receive, self._access_rules.largest_body))
         if isinstance(message, MalformedMessage):
             await send_json(send, jsonrpc.encode_error(message.id, message.error), status=400)
             return None
@@ -168,8 +165,7 @@ def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: Js
 
 def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
     """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
-    listed = scope["headers"]
-    headers = {key.decode("latin-1"): value.decode("latin-1").strip(" \t") for key, value in listed}
+    listed, headers = scope["headers"], asgi.read_headers(scope)
     if len(headers) == len(listed):
         return headers, None
     names = [key for key, _ in listed]
@@ -178,30 +174,12 @@ def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
 
 async def read_body(receive: AsgiReceive, max_bytes: int) -> bytes:
     """The whole body. Raises Refusal when it is too large, too slow or cut off."""
-    event = await receive()
-    if not event.get("more_body"):
-        return _check_size(event.get("body", b""), max_bytes)
-    chunks = [event.get("body", b"")]
-    size = len(chunks[0])
     try:
-        async with asyncio.timeout(BODY_WAIT):
-            while event.get("more_body"):
-                event = await receive()
-                if event["type"] == "http.disconnect":
-                    raise HttpRefusal(400, "the body was cut off")
-                chunks.append(event.get("body", b""))
-                size += len(chunks[-1])
-                if size > max_bytes:
-                    raise _too_large(max_bytes)
-    except TimeoutError:
-        raise HttpRefusal(408, f"the body did not arrive within {BODY_WAIT:g} s") from None
-    return b"".join(chunks)
-
-
-def _check_size(body: bytes, max_bytes: int) -> bytes:
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return body
+        return await asgi.read_body(receive, max_bytes, timeout=BODY_WAIT)
+    except asgi.BodyTooLarge:
+        raise _too_large(max_bytes) from None
+    except asgi.BodyRefused as exc:
+        raise HttpRefusal(exc.status, str(exc)) from None
 
 
 def _too_large(max_bytes: int) -> HttpRefusal:

@@ -5,10 +5,9 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from msgspec import Meta, Struct, field
 
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...protocol.gateway_frames import PROTOCOL
-
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 ClientId = Literal[
     "webchat-ui", "openclaw-control-ui", "openclaw-browser-copilot", "openclaw-tui", "webchat", "cli",

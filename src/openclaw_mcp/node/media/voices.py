@@ -1,6 +1,5 @@
 """Voices: programs and services that turn text into sound."""
 
-import ipaddress
 import re
 import shutil
 import struct
@@ -14,6 +13,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
+from ...net.peers import is_loopback
 from ..exec.child_process import run_program
 
 SYNTHESIS_WAIT: Final = 60.0  # seconds a voice may take over the longest text
@@ -78,14 +78,14 @@ class ElevenLabsVoice:
 
     def __init__(self, *, key: str, url: str = ELEVENLABS_URL) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
             raise ToolUnavailable("ElevenLabs is reached over https only; correct its address in the settings")
         self._key = key
         self._url = url.rstrip("/")
 
     async def synthesize(self, text: str, *, voice: str | None, model: str | None) -> Speech:
         # Here for start-up: only this voice speaks HTTP.
-        import httpx
+        from ...net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
         url = f"{self._url}/v1/text-to-speech/{quote(voice or '', safe='')}"
         headers = {"xi-api-key": self._key, "Accept": "audio/mpeg"}
@@ -93,23 +93,21 @@ class ElevenLabsVoice:
         try:
             # Neither redirects nor a proxy of the environment: the key must not wander.
             async with (
-                httpx.AsyncClient(timeout=SERVICE_WAIT, follow_redirects=False, trust_env=False) as client,
+                create_client(timeout=SERVICE_WAIT, trust_environment=False) as client,
                 client.stream("POST", url, headers=headers, json=body) as response,
             ):
                 if response.status_code != httpx.codes.OK:
                     raise ToolError(_refusal_message(response.status_code))
-                data = bytearray()
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > MAX_SOUND:
-                        raise ToolError("Speak failed: ElevenLabs sent too much")
+                data = await read_body(response, MAX_SOUND)
+        except ResponseTooLarge:
+            raise ToolError("Speak failed: ElevenLabs sent too much") from None
         except httpx.TimeoutException:
             raise ToolTimeout("Speak failed: ElevenLabs did not answer in time") from None
         except httpx.HTTPError:
             raise ToolUnavailable("Speak failed: ElevenLabs can't be reached") from None
         if not data:
             raise ToolError("Speak failed: ElevenLabs sent no sound")
-        return Speech(bytes(data), "audio/mpeg")
+        return Speech(data, "audio/mpeg")
 
 
 def fix_wav_lengths(wav: bytes) -> bytes:
@@ -138,10 +136,3 @@ def _refusal_message(status: int) -> str:
         429: "its quota is used up",
     }
     return f"Speak failed: ElevenLabs answered {status}: {reasons.get(status, 'it could not speak the text')}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

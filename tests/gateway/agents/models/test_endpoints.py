@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from openclaw_mcp.core.agent import TurnCompleted
-from openclaw_mcp.gateway.agents.models import connection
+from openclaw_mcp.net.http_client import connection
 
 from .conversations import Agent, failed, run
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from ....core.agent import Attachment
 from ....core.errors import OpenClawError
 from ....core.mime import suffix_of
@@ -17,6 +19,7 @@ from ....net.environment import minimal_environment
 
 WAIT: Final = 120.0  # seconds one recording may take
 MAX_OUTPUT: Final = 1 << 20  # bytes a program may print
+MAX_RESPONSE: Final = 4 << 20  # bytes a server may answer; hours of speech with its timings stay below
 PROVIDERS: Final = {
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-4o-mini-transcribe"),
     "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY", "whisper-large-v3-turbo"),
@@ -90,17 +93,20 @@ async def _transcribe_deepgram(base: str, key: str, model: str, recording: Attac
 
 
 async def _post_json(url: str, **request: Any) -> Json:
-    import httpx  # here for start-up: most messages carry no speech
+    # Here for start-up: most messages carry no speech.
+    from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
     try:
-        async with httpx.AsyncClient(timeout=WAIT) as client:
-            response = await client.post(url, **request)
+        async with create_client(timeout=WAIT) as client, client.stream("POST", url, **request) as response:
+            body = await read_body(response, MAX_RESPONSE)
+    except ResponseTooLarge:
+        raise TranscriptionFailed(f"the transcription server sent more than {MAX_RESPONSE} bytes") from None
     except httpx.HTTPError as exc:
         raise TranscriptionFailed(f"the transcription server can't be reached ({type(exc).__name__})") from exc
     if response.status_code != 200:
         raise TranscriptionFailed(f"the transcription server answered {response.status_code}")
     try:
-        answer = response.json()
+        answer = msgspec.json.decode(body)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):

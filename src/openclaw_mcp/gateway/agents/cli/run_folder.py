@@ -1,7 +1,6 @@
 """A run's own folder: private, removed with the run; what a crash left is removed at the next start."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ....net.files import make_private_folder
+from ....net.files import lock_file, make_private_folder
 
 LOCK: Final = "lock"  # in each process's folder, held while the process lives: unlike a pid, it is never another's
 
@@ -38,7 +37,7 @@ class RunFolders:
                 _remove_stale(self._base)
                 self._process_folder = Path(tempfile.mkdtemp(prefix="owner-", dir=self._base))
                 self._lock = os.open(self._process_folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                lock_file(self._lock)
         return self._process_folder
 
     def close(self) -> None:
@@ -62,9 +61,9 @@ def _remove_stale(base: Path) -> int:
         with contextlib.suppress(OSError):
             descriptor = os.open(owner / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(owner, ignore_errors=True)
-                removed += 1
+                if lock_file(descriptor, wait=False):
+                    shutil.rmtree(owner, ignore_errors=True)
+                    removed += 1
             finally:
                 os.close(descriptor)
     return removed
@@ -75,7 +74,7 @@ def _file_lock(path: Path) -> Iterator[None]:
     """One process at a time: no other sees a folder before it is locked."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)

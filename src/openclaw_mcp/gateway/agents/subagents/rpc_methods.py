@@ -7,7 +7,7 @@ from msgspec import Meta, Struct, structs
 
 from ....core import session_keys
 from ....core.agents import AGENT_ID_PATTERN, AgentRoster
-from ....core.jobs import NonEmptyStr
+from ....core.fields import NonEmptyStr
 from ....core.json_values import drop_none
 from ....core.model import Caller, Json
 from ....core.model_name import check_model_name

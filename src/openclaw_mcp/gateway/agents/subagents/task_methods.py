@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from ....core.jobs import NonEmptyStr
+from ....core.fields import NonEmptyStr
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....core.repositories import SubagentRepository

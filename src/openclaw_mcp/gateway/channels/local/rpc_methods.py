@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ....core.agent import Attachment
 from ....core.channel import OWNER_SENDER_ID, ChannelError, ChannelRefused, ChatAddress
+from ....core.fields import NonEmptyStr
 from ....core.ids import new_id
 from ....core.mail import LocalMessageRepository, NewLocalMessage
 from ....core.model import Json, Sender
@@ -21,8 +22,6 @@ from .channel import MEDIA_LIMIT, LocalChannel, LocalEvent
 MAIN_CONVERSATION: Final = "main"
 MAX_READ: Final = 500
 MAX_FILES: Final = 10  # attachments of one message
-
-_NonEmptyStr = Annotated[str, Meta(min_length=1)]
 
 
 class LocalSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,7 +46,7 @@ class LocalReadParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LocalFileParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    message_id: _NonEmptyStr
+    message_id: NonEmptyStr
     conversation: str = MAIN_CONVERSATION
     account_id: str = "default"
 

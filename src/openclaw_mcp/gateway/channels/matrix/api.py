@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
+from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
 CONNECT_WAIT: Final = 10.0  # seconds until we take a server for unreachable
 ANSWER_WAIT: Final = 60.0  # joining a large room takes a homeserver this long
@@ -52,8 +52,8 @@ class Homeserver:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.token: str | None = None
-        limits = httpx.Limits(max_connections=16)  # a sync, and a few sends and downloads beside it
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_WAIT, connect=CONNECT_WAIT), limits=limits)
+        # Connections for a sync, and a few sends and downloads beside it.
+        self._http = create_client(timeout=ANSWER_WAIT, connect_timeout=CONNECT_WAIT, max_connections=16)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -117,22 +117,14 @@ class Homeserver:
                 timeout=timeout,
                 follow_redirects=method == "GET",  # a media server elsewhere; httpx drops the token on the way there
             ) as response:
-                raw = await _read_body(response, limit)
+                raw = await read_body(response, limit)
+        except ResponseTooLarge:
+            raise ChannelRefused(f"the homeserver's answer is larger than {limit} bytes") from None
         except httpx.HTTPError as exc:
             raise ChannelError(f"the homeserver did not answer ({type(exc).__name__})") from exc
         if not response.is_success:
             raise error_from_response(response, raw)
         return raw
-
-
-async def _read_body(response: httpx.Response, limit: int) -> bytes:
-    parts, size = [], 0
-    async for chunk in response.aiter_bytes():
-        size += len(chunk)
-        if size > limit:
-            raise ChannelRefused(f"the homeserver's answer is larger than {limit} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def error_from_response(response: httpx.Response, raw: bytes) -> ChannelError:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import httpx
 import msgspec
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ....core.model import Json
+from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
 CONNECT_WAIT: Final = 10.0  # seconds until we take the server for unreachable
 ANSWER_WAIT: Final = 60.0
@@ -86,8 +86,8 @@ class BotApi:
         self._url = url.rstrip("/")
         for name in ("httpx", "httpcore.http11", "httpcore.connection"):
             logging.getLogger(name).addFilter(_TOKEN_REDACTOR)  # the same one again changes nothing
-        limits = httpx.Limits(max_connections=16)  # a poll, and a few sends and downloads beside it
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_WAIT, connect=CONNECT_WAIT), limits=limits)
+        # Connections for a poll, and a few sends and downloads beside it.
+        self._http = create_client(timeout=ANSWER_WAIT, connect_timeout=CONNECT_WAIT, max_connections=16)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -123,23 +123,15 @@ class BotApi:
         timeout = httpx.Timeout(wait, connect=CONNECT_WAIT)
         try:
             async with self._http.stream(verb, self._url + path, timeout=timeout, **body) as response:
-                raw = await _read_body(response, limit)
+                raw = await read_body(response, limit)
+        except ResponseTooLarge:
+            raise ChannelRefused(f"Telegram's answer is larger than {limit} bytes") from None
         except httpx.HTTPError as exc:
             # Without its cause: that holds the request, whose address holds the token.
             raise ChannelError(f"Telegram did not answer ({type(exc).__name__})") from None
         if not response.is_success:
             raise error_from_response(response.status_code, raw)
         return raw
-
-
-async def _read_body(response: httpx.Response, limit: int) -> bytes:
-    parts, size = [], 0
-    async for chunk in response.aiter_bytes():
-        size += len(chunk)
-        if size > limit:
-            raise ChannelRefused(f"Telegram's answer is larger than {limit} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def error_from_response(status: int, raw: bytes) -> ChannelError:

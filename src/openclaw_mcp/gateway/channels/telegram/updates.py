@@ -14,6 +14,7 @@ from ....core.agent import Attachment
 from ....core.channel import ChannelRefused, ChatAddress, InboundMessage, OnMessage
 from ....core.errors import OpenClawError
 from ....core.model import Json
+from ....net import asgi
 from . import messages
 from .api import BotApi, UnknownBot
 from .messages import TelegramBot, TelegramFile
@@ -109,8 +110,7 @@ class TelegramReceiver:
     async def http(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers 200 when the update is on disk; anything else has Telegram bring it again."""
         status = await self._handle_webhook(scope, receive)
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        await asgi.send_status(send, status)
 
     async def _handle_webhook(self, scope: Any, receive: Any) -> int:
         if self._settings.webhook_url is None:
@@ -120,11 +120,11 @@ class TelegramReceiver:
             return 401
         if scope["method"] != "POST":
             return 405
-        body = await _read_body(receive)
-        if body is None:
-            return 413
         try:
+            body = await asgi.read_body(receive, BODY_LIMIT)
             update = msgspec.json.decode(body, type=dict[str, Any])
+        except asgi.BodyRefused as exc:
+            return exc.status
         except msgspec.DecodeError:
             return 400
         if self._on_message is None:
@@ -215,18 +215,3 @@ def _group_albums(updates: Sequence[Json]) -> list[list[Json]]:
 def _ends_in_album(updates: Sequence[Json]) -> bool:
     """Whether the last album may not be whole; one that fills the batch can't grow."""
     return bool(updates) and len(updates) < BATCH_SIZE and _album_id(updates[-1]) is not None
-
-
-async def _read_body(receive: Any) -> bytes | None:
-    """None when it is too large, or never came whole."""
-    parts, size = [], 0
-    while True:
-        event = await receive()
-        if event["type"] != "http.request":
-            return None
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
-        if size > BODY_LIMIT:
-            return None
-        if not event.get("more_body"):
-            return b"".join(parts)

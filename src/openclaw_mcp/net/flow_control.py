@@ -1,8 +1,43 @@
-"""Whose turn it is among connections that ask much at once."""
+"""When a connection is read, whose turn it is among connections that ask much at once."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+
+class HoldingConnection(Protocol):
+    """A connection that may hold back what it has read."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def has_held_input(self) -> bool:
+        """Whether something that was read waits for its turn."""
+
+
+class ReadFlowControl(FlowControl):
+    """Reads on only when nothing that was read waits for its turn. Knows since when its peer does not read."""
+
+    unread_since: float | None = None
+
+    def __init__(self, transport: asyncio.Transport, connection: HoldingConnection) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread_since = self._connection.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread_since = None
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self._connection.has_held_input:
+            super().resume_reading()
 
 
 class TurnTaker(Protocol):
@@ -16,9 +51,9 @@ TurnTakerT = TypeVar("TurnTakerT", bound=TurnTaker)
 
 
 class TurnQueue(Generic[TurnTakerT]):
-    """Connections that wait: in each turn of the loop one of them goes on, or, with a pause, one after each pause.
+    """Connections that wait: in each turn of the loop one of them continues, or, with a pause, one after each pause.
 
-    Whoever asks one thing at a time is so served before those who ask many at once.
+    A peer that asks one thing at a time is so served before those that ask many at once.
     """
 
     def __init__(self, take_turn: Callable[[TurnTakerT], None], *, pause: float = 0.0) -> None:

@@ -1,0 +1,8 @@
+"""The wall clock, as every record and every wire has it."""
+
+import time
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
