@@ -18,8 +18,8 @@ from ..core.errors import StoreDamaged, StoreError
 from .db_errors import translate_error
 from .engine import READERS, create_database_file, create_engines, is_url, redact_location
 from .integrity import check_integrity
-from .migrate import upgrade_schema
 from .process_lock import AdvisoryProcessLock, FileProcessLock, ProcessLock
+from .schema import prepare_schema
 from .writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class SqlStore:
             else AdvisoryProcessLock(self._read_engine, self.instance)
         )
         try:
-            self._upgrade_and_lock()
+            self._prepare_and_lock()
         except BaseException:
             _dispose(self._read_engine, self._write_engine)
             raise
@@ -53,10 +53,10 @@ class SqlStore:
         self._closing = threading.Event()
         self._check_thread = None if whole or self._path is None else self._check_in_background(self._path)
 
-    def _upgrade_and_lock(self) -> None:
+    def _prepare_and_lock(self) -> None:
         try:
             with self._write_engine.begin() as connection:
-                upgrade_schema(connection)
+                prepare_schema(connection)
             self.process_lock.acquire()
         except DBAPIError as exc:
             known = translate_error(exc, self.location)
