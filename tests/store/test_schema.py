@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from openclaw_mcp.core.channel import ChatAddress
+from openclaw_mcp.core.effects import RunEffects, SentMessage
 from openclaw_mcp.core.errors import StoreDamaged, StoreError
 from openclaw_mcp.core.jobs import JobLogQuery, JobQuery
-from openclaw_mcp.core.sessions import AuditQuery, SessionQuery
+from openclaw_mcp.core.model import Grant, Sender
+from openclaw_mcp.core.sessions import AuditQuery, RunFailure, RunOptions, RunResult, RunUsage, SessionQuery
 from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 from openclaw_mcp.store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
@@ -118,15 +120,36 @@ def test_every_row_of_a_database_of_the_version_before_is_read(earlier: str) -> 
             (call,) = await SqlAuditTrail(store).find(AuditQuery(session=KEY))
             assert (call["tool"], call["door"], call["ms"]) == ("read", "mcp", 1.5)
             (child,) = await SqlSubagentRepository(store).children(KEY)
-            assert (child.task, child.grant["sender"]["name"]) == ("count", "Ann")
+            assert (child.task, child.grant.sender) == ("count", Sender(id="7", name="Ann", username="ann"))
 
     asyncio.run(story())
 
 
 async def check_runs(runs: SqlRunRepository) -> None:
-    run = await runs.get("run-1")
-    assert run is not None
-    assert run.options["grant"]["sender"]["id"] == "7"
+    answered, queued, failed = [await runs.get(f"run-{n}") for n in (1, 2, 0)]
+    assert answered is not None
+    assert queued is not None
+    assert failed is not None
+    assert answered.options == RunOptions(
+        grant=Grant(
+            channel="telegram", account="default", to="7", sender=Sender(id="7", name="Ann", username="ann"),
+            owner=True, depth=1, led_by=("@main",), tools=frozenset({"read"}), delivers_to=("telegram", "default", "7"),
+        ),
+        origin={"channel": "telegram", "accountId": "default", "to": "7", "chatType": "direct",
+                "sender": {"id": "7", "name": "Ann"}},
+        sender="telegram:7", answers_in_conversation=True, thinking="low", model="m/one", provider="m", cwd="/tmp",
+        extra_system_prompt="Be brief.", input_provenance={"kind": "external_user"}, lane="main", tools_allow=["read"],
+        cron={"jobId": "j1"},
+    )  # fmt: skip
+    usage = RunUsage(input=3, output=4, total_tokens=7, cost={"total": 0.5})
+    sent = SentMessage(tool="message", provider="telegram", to="7", text="x", ts=5)
+    picture = {"type": "image", "mimeType": "image/png", "sizeBytes": 3, "sha256": "00"}
+    assert answered.result == RunResult(
+        text="A small kangaroo.", media=[picture], usage=usage, tools=["read"], provider="m", model="one",
+        effects=RunEffects(sent=(sent,)),
+    )  # fmt: skip
+    assert (queued.options, queued.result) == (RunOptions(sender="cli"), RunResult())
+    assert failed.result == RunResult(usage=usage, failure=RunFailure(kind="auth", detail={"provider": "m"}))
 
 
 def test_mail_and_jobs_of_the_version_before_are_read(earlier: str) -> None:

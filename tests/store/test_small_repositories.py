@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from openclaw_mcp.core.model import CallRecord
+from openclaw_mcp.core.model import CallRecord, Grant
 from openclaw_mcp.core.sessions import AuditQuery, Subagent, SubagentQuery, now_ms
 from openclaw_mcp.store import small_repositories
 from openclaw_mcp.store.small_repositories import SqlAuditTrail
@@ -13,7 +13,7 @@ from openclaw_mcp.store.subagents import SqlSubagentRepository
 
 def child(name: str, requester: str = "agent:main:main", **more: Any) -> Subagent:
     return Subagent(
-        child_key=f"agent:main:subagent:{name}", run_id=name, requester_key=requester, grant={"owner": True},
+        child_key=f"agent:main:subagent:{name}", run_id=name, requester_key=requester, grant=Grant(owner=True),
         task="do it", created_at=1, started_at=1, **more,
     )  # fmt: skip
 

@@ -13,7 +13,15 @@ import pytest
 
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
 from openclaw_mcp.core.rpc import RpcError
-from openclaw_mcp.core.sessions import ConfigChange, MessageDraft, NewSession, RunOutcome, RunRequest, SessionQuery
+from openclaw_mcp.core.sessions import (
+    ConfigChange,
+    MessageDraft,
+    NewSession,
+    RunOutcome,
+    RunRequest,
+    RunResult,
+    SessionQuery,
+)
 from openclaw_mcp.store.runs import QUEUE_CAP, SqlRunRepository
 from openclaw_mcp.store.sessions import SqlSessionRepository
 from openclaw_mcp.store.small_repositories import (
@@ -37,7 +45,7 @@ def asking(run_id: str, name: str = "a", message: str = "hello", **more: object)
     return RunRequest(run_id=run_id, session=new(name), message=message, **more)  # type: ignore[arg-type]
 
 
-DONE = RunOutcome(status="ok", stop_reason="stop", result={"text": "hi"})
+DONE = RunOutcome(status="ok", stop_reason="stop", result=RunResult(text="hi"))
 
 
 def test_what_was_written_is_there_after_reopening(where: str) -> None:

@@ -3,10 +3,11 @@
 import time
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from .agent import AgentEvent, Attachment
-from .model import Json
+from .effects import RunEffects
+from .model import Grant, Json
 
 QueueMode = Literal["steer", "followup", "collect", "interrupt"]
 RunStatus = Literal["queued", "running", "ok", "error", "aborted"]
@@ -155,6 +156,62 @@ class StoredAttachment(Struct, frozen=True, kw_only=True, rename="camel", omit_d
     file_name: str | None = None
 
 
+class RunOptions(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run is asked with beside its message. Stored as JSON under the camelCase names."""
+
+    grant: Grant = Grant()
+    """What the run acts under: set by the gateway from the caller's credential, never from the caller's text."""
+    sender: str | None = None
+    """The caller's name, for people."""
+    origin: Json | None = None
+    """Where a channel's message came from: `{channel, accountId, to, chatType, sender: {id, ...}}`."""
+    answers_in_conversation: bool = field(default=False, name="answersThere")
+    """Whether the answer is sent to the session's conversation."""
+    lane: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    fallbacks: list[str] | None = None
+    thinking: str | None = None
+    light_context: bool | None = None
+    tools_allow: list[str] | None = None
+    extra_system_prompt: str | None = None
+    input_provenance: Json | None = None
+    cron: dict[str, str] | None = None
+    """`{jobId, runId}` of the job that started the run."""
+
+
+class RunUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tokens. `cost` is `{total}` in dollars, where it is known."""
+
+    input: int = 0
+    output: int = 0
+    total_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: dict[str, float] | UnsetType = UNSET
+
+
+class RunFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: str = "unknown"
+    detail: Json | None = None
+
+
+class RunResult(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run that ended by itself left. Stored as JSON."""
+
+    text: str | None = None
+    """None: there is no answer, another run answers in its place."""
+    media: list[Json] = []
+    usage: RunUsage = RunUsage()
+    tools: list[str] = []
+    """Those that succeeded, one for each call."""
+    provider: str | None = None
+    model: str | None = None
+    effects: RunEffects = RunEffects()
+    failure: RunFailure | None = None
+
+
 class RunRequest(Struct, frozen=True, kw_only=True):
     """A message that wants an answer. `run_id` is the caller's idempotency key."""
 
@@ -164,10 +221,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     mode: QueueMode = "steer"
     timeout_ms: int | None = None
-    options: Json = {}
-    """Everything else the caller asked for: thinking, model, provenance. `grant` is ours, never the caller's own words:
-    a `Grant` in builtins, under which the run acts (see `passed_on`). A run a channel's message started has `origin`
-    instead: `{channel, accountId, to, chatType, threadId?, space?, sender: {id, ...}}`, as the channel vouches."""
+    options: RunOptions = RunOptions()
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -179,7 +233,7 @@ class Run(Struct, frozen=True, kw_only=True):
     mode: QueueMode
     message: str
     accepted_at: int
-    options: Json = {}
+    options: RunOptions = RunOptions()
     attachments: tuple[StoredAttachment, ...] = ()
     timeout_ms: int | None = None
     owner: str | None = None
@@ -187,8 +241,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     stop_reason: str | None = None
     error: str | None = None
-    result: Json | None = None
-    """`{text, media, usage, provider, model}` of a run that answered."""
+    result: RunResult = RunResult()
     merged_into: str | None = None
     """The run that answers in this one's place."""
 
@@ -227,7 +280,7 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     status: RunStatus
     stop_reason: str
     error: str | None = None
-    result: Json | None = None
+    result: RunResult = RunResult()
     drafts: tuple[MessageDraft, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
@@ -261,8 +314,8 @@ class Subagent(Struct, frozen=True, kw_only=True):
     run_id: str
     """The run that carries the task out; another one after it was steered."""
     requester_key: str
-    grant: Json
-    """Under which the requester acted, in builtins; its answer to the result is given under it again."""
+    grant: Grant
+    """What the requester acted under; it answers the result under the same."""
     task: str
     created_at: int
     started_at: int

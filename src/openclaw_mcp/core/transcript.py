@@ -6,11 +6,10 @@ jobs, and operators with lesser rights, whom nobody of the conversation hears. W
 all have heard; the rest is not for others to ask about.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from .model import Json
-from .sessions import Session
+from .sessions import RunOptions, Session
 
 FOR_OWNER: Final = "forOwner"
 """False in messages of runs that somebody else of the conversation started. One without it counts as the owner's."""
@@ -19,8 +18,6 @@ FOR_OPERATORS: Final = "forOperators"
 Later runs of that kind are told them whole; to everybody else they are as the owner's."""
 IN_CONVERSATION: Final = "said"
 """True in messages of the other runs that the session's conversation got: heard there, answered there, sent there."""
-ANSWERS_IN_CONVERSATION: Final = "answersThere"
-"""Among a run's options: its answer goes to the session's conversation. Whoever submits such a run sets it."""
 VISIBLE_BLOCK_TYPES: Final = frozenset({"text", "image", "audio", "video", "file"})
 """Parts of an answer that its reader got. Tool calls and thinking are none."""
 MESSAGE_DERIVED_FIELDS: Final = ("derivedTitle", "lastMessagePreview")
@@ -30,16 +27,16 @@ MESSAGE_DERIVED_FIELDS: Final = ("derivedTitle", "lastMessagePreview")
 RunStarter = Literal["owner", "operator", "other"]
 
 
-def run_starter(options: Mapping[str, Any]) -> RunStarter:
+def run_starter(options: RunOptions) -> RunStarter:
     """Who started a run, by its options: the owner, somebody else of the conversation, or nobody who is in it.
 
     A program of a run is that run's, also where nobody knows for whom it works; what an operator's job hands on stays
     the job's, which is told by its right to send anywhere."""
-    grant = options.get("grant") or {}
-    if grant.get("owner") is True:
+    grant = options.grant
+    if grant.owner:
         return "owner"
-    by_a_run = grant.get("handed_on") and not grant.get("sends_anywhere")
-    return "other" if grant.get("sender") or by_a_run else "operator"
+    by_a_run = grant.handed_on and not grant.sends_anywhere
+    return "other" if grant.sender is not None or by_a_run else "operator"
 
 
 def mark_visibility(body: Json, starter: RunStarter, *, in_conversation: bool = False) -> Json:
@@ -75,26 +72,26 @@ def redact_row(row: Json) -> Json:
     return {name: value for name, value in row.items() if name not in MESSAGE_DERIVED_FIELDS}
 
 
-def is_answer_public(options: Mapping[str, Any], *, include_operators: bool = False) -> bool:
+def is_answer_public(options: RunOptions, *, include_operators: bool = False) -> bool:
     """Whether a run's answer, by the options of the run, may be told to those who are not the owner. `operators`: as in
     `for_others`."""
     by = run_starter(options)
-    return by == "other" or (include_operators and by == "operator") or options.get(ANSWERS_IN_CONVERSATION) is True
+    return by == "other" or (include_operators and by == "operator") or options.answers_in_conversation
 
 
-def is_operator_run(options: Mapping[str, Any]) -> bool:
+def is_operator_run(options: RunOptions) -> bool:
     """Whether a run was started by an operator's client, or by a job that was planned in no group."""
-    grant = options.get("grant") or {}
-    return not any(grant.get(name) for name in ("sender", "group", "handed_on"))
+    grant = options.grant
+    return not (grant.sender or grant.group or grant.handed_on)
 
 
-def sees_operator_runs(options: Mapping[str, Any], session: Session) -> bool:
+def sees_operator_runs(options: RunOptions, session: Session) -> bool:
     """Whether a run that is not the owner's is told all of earlier runs of lesser operators and jobs there: it is one
     itself, or in a session of theirs it is what they started."""
     return is_operator_run(options) or (run_starter(options) == "operator" and not is_multi_user(session))
 
 
-def is_private_operator_run(options: Mapping[str, Any], session: Session) -> bool:
+def is_private_operator_run(options: RunOptions, session: Session) -> bool:
     """Whether a run is an operator's or such a job's, and its session is no group's: then nobody is there who has not
     had the owner's clients' words in the same session to read."""
     return is_operator_run(options) and not is_group(session)

@@ -10,12 +10,24 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
-from ..core.sessions import MessageDraft, NewSession, Run, Session, StoredAttachment, TranscriptMessage, now_ms
+from ..core.sessions import (
+    MessageDraft,
+    NewSession,
+    Run,
+    RunOptions,
+    RunResult,
+    Session,
+    StoredAttachment,
+    TranscriptMessage,
+    now_ms,
+)
 from .prepared_statements import PreparedStatement
 from .tables import messages, runs, session_counts, sessions
 
 encode = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
+_decode_options = msgspec.json.Decoder(RunOptions).decode
+_decode_result = msgspec.json.Decoder(RunResult).decode
 _decode_attachments = msgspec.json.Decoder(tuple[StoredAttachment, ...]).decode
 
 _SESSION_FIELDS = ["position" if column.name == "id" else column.name for column in sessions.c]
@@ -85,7 +97,7 @@ def run_from_row(row: Row[Any]) -> Run:
         mode=row.mode,
         message=row.message,
         accepted_at=row.accepted_at,
-        options=from_json(row.options),
+        options=_decode_options(row.options),
         attachments=_decode_attachments(row.attachments),
         timeout_ms=row.timeout_ms,
         owner=row.owner,
@@ -93,7 +105,7 @@ def run_from_row(row: Row[Any]) -> Run:
         ended_at=row.ended_at,
         stop_reason=row.stop_reason,
         error=row.error,
-        result=None if row.result is None else from_json(row.result),
+        result=_decode_result(row.result or "{}"),
         merged_into=row.merged_into,
     )
 

@@ -18,12 +18,13 @@ from ..core.sessions import (
     RunClaim,
     RunOutcome,
     RunRequest,
+    RunResult,
     Session,
     StoredAttachment,
     TranscriptMessage,
     now_ms,
 )
-from ..core.transcript import ANSWERS_IN_CONVERSATION, RunStarter, is_multi_user, mark_visibility, run_starter
+from ..core.transcript import RunStarter, is_multi_user, mark_visibility, run_starter
 from .events import is_from_guest, take_events
 from .prepared_statements import PreparedStatement
 from .rows import (
@@ -49,6 +50,7 @@ MOST_RUN_MESSAGES: Final = (
 )
 MERGEABLE_MODES: Final = ("steer", "collect", "interrupt")
 """Messages that wait and are answered together, by the last one's run."""
+NO_RESULT: Final = RunResult()
 EMPTY: Final[Mapping[str, bytes]] = {}
 
 # Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
@@ -233,11 +235,10 @@ class SqlRunRepository:
             "owner": self.instance if start_now else None,
             "started_at": at if start_now else None,
         }
-        options = to_json(request.options)
-        kept = {"session": session.position, "options": options, "attachments": to_json(stored)}
-        _INSERT_RUN.run(connection, {**row, **kept})
+        encoded = {"options": to_json(request.options), "attachments": to_json(stored)}
+        _INSERT_RUN.run(connection, {**row, "session": session.position, **encoded})
         row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
-        return Run(**row, options=from_json(options), attachments=stored)
+        return Run(**row, options=request.options, attachments=stored)
 
     def _claim(
         self, connection: Connection, session: Session, waiting: Sequence[Run], known_blobs: Mapping[str, bytes] = EMPTY
@@ -294,14 +295,14 @@ def _batch(waiting: Sequence[Run]) -> list[Run]:
 
 def _principal(run: Run) -> Any:
     """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
-    return run.options.get("grant"), (run.options.get("origin") or {}).get("sender")
+    return run.options.grant, (run.options.origin or {}).get("sender")
 
 
 def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Session, tuple[TranscriptMessage, ...]]:
     """The run, ended, and its session with what the run left in the transcript."""
     ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
     ended["ended_at"] = at = now_ms()
-    result = None if outcome.result is None else to_json(outcome.result)
+    result = to_json(outcome.result) if outcome.result != NO_RESULT else None
     _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": result})
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
@@ -314,7 +315,7 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
     if outcome.resume is not None:
         changes["entry"] = to_json({**session.entry, "resume": outcome.resume})
     session, added = append_to_transcript(connection, session, outcome.drafts, **changes)
-    return msgspec.structs.replace(run, **ended, result=None if result is None else from_json(result)), session, added
+    return msgspec.structs.replace(run, **ended, result=outcome.result), session, added
 
 
 def _require_run(connection: Connection, run_id: str) -> Run:
@@ -353,10 +354,10 @@ def _load_attachment(
 
 
 def _user_message(run: Run, starter: RunStarter) -> MessageDraft:
-    provenance = run.options.get("inputProvenance")
-    # What a job is told nobody heard in the conversation that gets its answer.
-    said = run.options.get(ANSWERS_IN_CONVERSATION) is True and not provenance and starter != "operator"
-    body: dict[str, Any] = mark_visibility({"role": "user", "content": run.message}, starter, in_conversation=said)
+    provenance = run.options.input_provenance
+    # A job's message was not written in the conversation that gets the answer.
+    written_there = run.options.answers_in_conversation and not provenance and starter != "operator"
+    body = mark_visibility({"role": "user", "content": run.message}, starter, in_conversation=written_there)
     if provenance:
         body["provenance"] = provenance
     if run.attachments:

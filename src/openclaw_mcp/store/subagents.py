@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
+from ..core.model import Grant
 from ..core.sessions import Subagent, SubagentQuery
-from .rows import from_json, to_json
+from .rows import to_json
 from .store import SqlStore
 from .tables import subagents
 
@@ -80,6 +82,7 @@ class SqlSubagentRepository:
 
 
 _SELECT_SUBAGENT = select(subagents)
+_decode_grant = msgspec.json.Decoder(Grant).decode
 
 
 def _page_statement(query: SubagentQuery) -> Select[Any]:
@@ -105,4 +108,4 @@ def _fetch_all(connection: Connection, statement: Select[Any]) -> list[Subagent]
 
 def _subagent_from_row(row: Row[Any]) -> Subagent:
     fields = {name: getattr(row, name) for name in Subagent.__struct_fields__}
-    return Subagent(**fields | {"grant": from_json(row.grant)})
+    return Subagent(**fields | {"grant": _decode_grant(row.grant)})

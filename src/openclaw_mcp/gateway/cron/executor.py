@@ -27,12 +27,10 @@ from ...core.jobs import (
     StreamSchedule,
     SystemEventPayload,
 )
-from ...core.model import Json
 from ...core.ports import ProcessGuard, RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.rpc import Publish, RpcError, RpcEvent
-from ...core.sessions import NewSession, Run, RunAdmission, RunRequest
-from ...core.transcript import ANSWERS_IN_CONVERSATION
+from ...core.sessions import NewSession, Run, RunAdmission, RunOptions, RunRequest
 from . import programs, views
 from .alerts import FailureAlerts
 from .defaults import build_grant
@@ -205,7 +203,7 @@ class JobExecutor:
             return _queue_event(firing, text, key, self._now())
         message = f"System: [{_format_time(self._now())}]\n{text}"
         try:
-            run = await self._run_in_session(firing, key, message, seconds=TURN_SECONDS, options={})
+            run = await self._run_in_session(firing, key, message, seconds=TURN_SECONDS, options=RunOptions())
         except RpcError as fault:
             if not (fault.retryable and _is_owner_job(job)):
                 raise
@@ -223,19 +221,20 @@ class JobExecutor:
         job = firing.job
         head, now = f"[cron:{job.id} {job.spec.name}]", _format_time(self._now())
         message = f"{head}\n{_with_note(payload.message, firing)}\n\nCurrent time: {now}"
-        wanted = {
-            "model": payload.model, "thinking": payload.thinking, "fallbacks": payload.fallbacks,
-            "lightContext": payload.light_context, "toolsAllow": payload.tools_allow,
-        }  # fmt: skip
+        options = RunOptions(
+            model=payload.model, thinking=payload.thinking, fallbacks=payload.fallbacks,
+            light_context=payload.light_context, tools_allow=payload.tools_allow,
+        )  # fmt: skip
         seconds = TURN_SECONDS if payload.timeout_seconds is None else payload.timeout_seconds or MAX_SECONDS
-        options = {name: value for name, value in wanted.items() if value is not None}
         return result_from_run(
             await self._run_in_session(
                 firing, self._session_targets().run_session(firing), message, seconds=seconds, options=options
             )
         )
 
-    async def _run_in_session(self, firing: JobFiring, key: str, message: str, *, seconds: float, options: Json) -> Run:
+    async def _run_in_session(
+        self, firing: JobFiring, key: str, message: str, *, seconds: float, options: RunOptions
+    ) -> Run:
         """The run of this firing's name: the one that was asked for before a crash, or a new one."""
         agent = self.agent_id(firing.job)
         self._roster().get_agent(agent)
@@ -247,13 +246,13 @@ class JobExecutor:
             message=message,
             mode="followup",
             timeout_ms=int(seconds * 1000),
-            options={
-                **options,
-                "sender": "cron",
-                "cron": {"jobId": firing.job.id, "runId": firing.run_id},
-                "grant": msgspec.to_builtins(grant),
-                **({ANSWERS_IN_CONVERSATION: True} if await self._answers_in_session(firing.job, key) else {}),
-            },
+            options=msgspec.structs.replace(
+                options,
+                sender="cron",
+                cron={"jobId": firing.job.id, "runId": firing.run_id},
+                grant=grant,
+                answers_in_conversation=await self._answers_in_session(firing.job, key),
+            ),
         )
         key = (await self._submit(request)).run.session_key
         run = await self._runner.wait(firing.run_id, seconds=min(seconds + QUEUE_SECONDS, MAX_SECONDS))

@@ -1,9 +1,9 @@
 """What a run or a program came to. Pure."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from ...core.sessions import Run
+from ...core.model import Json
+from ...core.sessions import Run, RunResult
 from . import views
 from .delivery import DeliveryReport
 from .job_state import FiringResult
@@ -31,16 +31,15 @@ def suppression_reason(text: str | None) -> str | None:
 
 
 def result_from_run(run: Run) -> FiringResult:
-    told: Mapping[str, Any] = run.result or {}
-    usage = told.get("usage") or {}
-    counts = {"input_tokens": usage.get("input", 0), "output_tokens": usage.get("output", 0)}
-    counts["total_tokens"] = usage.get("totalTokens", sum(counts.values()))
-    more = {name: told[name] for name in ("model", "provider") if told.get(name)}
-    more |= {"usage": counts} if usage else {}
+    told, usage = run.result, run.result.usage
+    more: Json = {name: value for name, value in (("model", told.model), ("provider", told.provider)) if value}
+    if told != RunResult():
+        counts = {"input_tokens": usage.input, "output_tokens": usage.output, "total_tokens": usage.total_tokens}
+        more["usage"] = counts
     common: dict[str, Any] = {"session_key": run.session_key, "session_id": run.session_id, "more": more}
     common["run"] = run
     if run.status == "ok":
-        return FiringResult(status="ok", summary=str(told.get("text") or "")[:SUMMARY_LENGTH], **common)
+        return FiringResult(status="ok", summary=(told.text or "")[:SUMMARY_LENGTH], **common)
     error = run.error or f"the run ended as {run.status} ({run.stop_reason})"
     return FiringResult(status="error", error=error, completion="failed", **common)
 

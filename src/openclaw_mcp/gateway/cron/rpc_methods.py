@@ -28,7 +28,7 @@ from ...core.ports import ProcessGuard, RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.rpc import ADMIN, READ, SAFE_INTEGER, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ...core.session_target import child_grant
-from ...core.sessions import NewSession, RunRequest
+from ...core.sessions import NewSession, RunOptions, RunRequest
 from . import views
 from .defaults import check_webhooks, fill_defaults
 from .delivery import ResultDelivery
@@ -385,7 +385,7 @@ class CronMethods:
         kind = "main" if key.endswith(f":{roster.main_key}") else "custom"
         session = NewSession(key=key, agent_id=key.split(":")[1], classification=kind)
         message = f"System: {asked.text}"
-        options = {"sender": caller.name, "grant": msgspec.to_builtins(child_grant(caller))}
+        options = RunOptions(sender=caller.name, grant=child_grant(caller))
         await self._runner.submit(
             RunRequest(run_id=name, session=session, message=message, mode="followup", options=options)
         )

@@ -10,7 +10,7 @@ from ...core.agent import AgentEvent, ToolOutcome, ToolUse, Turn, TurnFailed
 from ...core.errors import StoreError
 from ...core.model import Caller, Json
 from ...core.ports import AgentRuntime, Toolbox
-from ...core.providers import model_from_settings
+from ...core.providers import model_for_run
 from ...core.repositories import RunRepository, SessionRepository
 from ...core.rpc import RpcError
 from ...core.sessions import (
@@ -28,7 +28,6 @@ from ...core.sessions import (
 )
 from ...core.signal import Signal
 from ...core.transcript import (
-    ANSWERS_IN_CONVERSATION,
     is_private_operator_run,
     redact_for_others,
     run_starter,
@@ -254,7 +253,7 @@ class LocalRunExecutor:
                 redact_for_others(body, include_elsewhere=unsaid, include_operators=operators) for body in bodies
             )
 
-        settings = {**session.entry, **run.options}
+        options, entry = run.options, session.entry
         return Turn(
             run_id=run.run_id,
             agent_id=run.agent_id,
@@ -263,12 +262,12 @@ class LocalRunExecutor:
             prompt=claim.prompt,
             attachments=claim.attachments,
             load_history=recall,
-            system_prompt=settings.get("extraSystemPrompt"),
-            model=model_from_settings(settings),
-            thinking=settings.get("thinking") or settings.get("thinkingLevel"),
-            resume=session.entry.get("resume") or None,
+            system_prompt=options.extra_system_prompt or entry.get("extraSystemPrompt"),
+            model=model_for_run(options, entry),
+            thinking=options.thinking or entry.get("thinking") or entry.get("thinkingLevel"),
+            resume=entry.get("resume") or None,
             cwd=caller.grant.folder if caller.grant is not None else None,
-            settings=settings,
+            settings=entry,
             caller=caller,
             tools=self._tools,
         )
@@ -351,7 +350,7 @@ class _ActiveRun:
         self.run = claim.run
         options = claim.run.options
         self.transcript = Transcript(
-            claim.run.run_id, run_starter(options), replies_in_conversation=options.get(ANSWERS_IN_CONVERSATION) is True
+            claim.run.run_id, run_starter(options), replies_in_conversation=options.answers_in_conversation
         )
         self.agent_task: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None

@@ -5,6 +5,7 @@ import hashlib
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ...core.agent import (
     AgentEvent,
@@ -21,8 +22,9 @@ from ...core.agent import (
     TurnFailed,
     Usage,
 )
+from ...core.effects import RunEffects
 from ...core.model import Json
-from ...core.sessions import MessageDraft, RunOutcome, now_ms
+from ...core.sessions import MessageDraft, RunFailure, RunOutcome, RunResult, RunUsage, now_ms
 from ...core.transcript import RunStarter, mark_visibility
 
 STOP_MESSAGES = {
@@ -47,7 +49,7 @@ class Transcript:
         self._open_tools: dict[str, ToolUse] = {}
         self._used_tools: list[str] = []
         self._usage = Usage()
-        self._effects: Json | None = None
+        self._effects = RunEffects()
         self._model: ModelSelected | None = None
         self._end: TurnCompleted | TurnFailed | None = None
 
@@ -70,7 +72,7 @@ class Transcript:
             case Usage():
                 self._usage = event
             case EffectsReported(effects=effects):
-                self._effects = msgspec.to_builtins(effects)
+                self._effects = effects
             case ToolUse():
                 self._open_tools[event.id] = event
             case ToolOutcome() | Notice():
@@ -130,24 +132,26 @@ class Transcript:
         drop_answer: bool = False, failed: TurnFailed | None = None,
     ) -> RunOutcome:  # fmt: skip
         answers = not drop_answer and (self.text or self._media or status == "ok")
-        result: Json = {"usage": self._usage_fields(), "tools": self._used_tools, **self._model_fields()}
-        if answers:
-            result["text"] = self.text
-            result["media"] = [_attachment_block(attachment, inline=False) for attachment in self._media]
-        if self._effects is not None:
-            result["effects"] = self._effects
-        if failed is not None:
-            result["failure"] = {"kind": failed.kind, **({"detail": failed.detail} if failed.detail else {})}
+        provider, model = (None, None) if self._model is None else (self._model.provider, self._model.model)
         return RunOutcome(
             status=status,
             stop_reason=stop_reason,
             error=error,
-            result=result,
+            result=RunResult(
+                text=self.text if answers else None,
+                media=[_attachment_block(attachment, inline=False) for attachment in self._media] if answers else [],
+                usage=self._run_usage(),
+                tools=self._used_tools,
+                provider=provider,
+                model=model,
+                effects=self._effects,
+                failure=None if failed is None else RunFailure(kind=failed.kind, detail=failed.detail or None),
+            ),
             drafts=(self._answer_draft(stop_reason, error),) if answers else (),
             input_tokens=self._usage.input,
             output_tokens=self._usage.output,
-            provider=self._model.provider if self._model else None,
-            model=self._model.model if self._model else None,
+            provider=provider,
+            model=model,
             resume=resume,
         )
 
@@ -155,19 +159,23 @@ class Transcript:
         content: list[Json] = [{"type": "thinking", "thinking": self._thinking}] if self._thinking else []
         content.append({"type": "text", "text": self.text})
         content += [_attachment_block(attachment, inline=True) for attachment in self._media]
-        body: Json = {"role": "assistant", "content": content, **self._model_fields(), "usage": self._usage_fields()}
+        body: Json = {
+            "role": "assistant",
+            "content": content,
+            **self._model_fields(),
+            "usage": msgspec.to_builtins(self._run_usage()),
+        }
         body |= {"stopReason": stop_reason, "timestamp": now_ms()}
         if error is not None:
             body["errorMessage"] = error
         return self._draft(body, self.text, key=f"{self._run_id}:answer")
 
-    def _usage_fields(self) -> Json:
+    def _run_usage(self) -> RunUsage:
         usage = self._usage
-        counted: Json = {"input": usage.input, "output": usage.output, "totalTokens": usage.total}
-        counted |= {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
-        if usage.cost_usd is not None:
-            counted["cost"] = {"total": usage.cost_usd}
-        return counted
+        return RunUsage(
+            input=usage.input, output=usage.output, total_tokens=usage.total, cache_read=usage.cache_read,
+            cache_write=usage.cache_write, cost=UNSET if usage.cost_usd is None else {"total": usage.cost_usd},
+        )  # fmt: skip
 
 
 def _attachment_block(attachment: Attachment, *, inline: bool) -> Json:

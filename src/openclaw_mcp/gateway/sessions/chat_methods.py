@@ -31,6 +31,7 @@ from ...core.sessions import (
     MessageDraft,
     QueueMode,
     RunAdmission,
+    RunOptions,
     RunRequest,
     TranscriptMessage,
     is_internal_run,
@@ -117,13 +118,13 @@ class ChatMethods:
             mode=mode,
             attachments=request.attachments,
             timeout_ms=request.timeout_ms,
-            options=_drop_none(thinking=request.thinking),
+            options=RunOptions(thinking=request.thinking),
         )
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(
         self, call: RpcCall, key: str, message: str, *, run_id: str, mode: str, attachments: list[Json] | None,
-        timeout_ms: int | None, options: Json, label: str | None = None, spawned_by: str | None = None,
+        timeout_ms: int | None, options: RunOptions, label: str | None = None, spawned_by: str | None = None,
     ) -> RunAdmission:  # fmt: skip
         if len(message) > MAX_MESSAGE_LENGTH:
             raise RpcError(f"message is longer than {MAX_MESSAGE_LENGTH} characters; send it as an attachment")
@@ -142,7 +143,7 @@ class ChatMethods:
                 attachments=files,
                 mode=sent_mode,
                 timeout_ms=timeout_ms,
-                options={**options, "sender": call.caller.name, "grant": msgspec.to_builtins(child_grant(call.caller))},
+                options=msgspec.structs.replace(options, sender=call.caller.name, grant=child_grant(call.caller)),
             )
         )
         if admission.run.session_key != key:
@@ -176,9 +177,9 @@ class ChatMethods:
         if done is not None:
             return {**done, "status": "ok", "summary": "completed", "result": {"payloads": [], "meta": {}}}
         timeout_ms = None if asked.timeout is None else asked.timeout * 1000
-        options = _drop_none(
+        options = RunOptions(
             thinking=asked.thinking, model=asked.model, provider=asked.provider, cwd=asked.cwd,
-            extraSystemPrompt=asked.extra_system_prompt, inputProvenance=asked.input_provenance, lane=asked.lane,
+            extra_system_prompt=asked.extra_system_prompt, input_provenance=asked.input_provenance, lane=asked.lane,
         )  # fmt: skip
         check_model_name(asked.model)
         if asked.cwd is not None and not has_scope(call.caller.scopes, ADMIN):
@@ -290,10 +291,6 @@ class ChatMethods:
         if message is None:
             return {"ok": False, "unavailableReason": "not_found"}
         return {"ok": True, "message": views.format_message(message, max_chars=asked.max_chars, inline=True)}
-
-
-def _drop_none(**options: object) -> Json:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _admission_status(admission: RunAdmission) -> str:

@@ -23,6 +23,7 @@ from ...core.sessions import (
     Run,
     RunEnded,
     RunEvent,
+    RunFailure,
     RunOutput,
     RunStarted,
     Session,
@@ -252,8 +253,6 @@ def _assistant_message(text: str) -> Json:
 def _failure_fields(run: Run) -> Json:
     if run.stop_reason == "timeout":
         return {"errorKind": "timeout"}
-    failure = (run.result or {}).get("failure", {})
-    told: Json = {"errorKind": failure.get("kind", "unknown")}
-    if "detail" in failure:
-        told["errorDetail"] = failure["detail"]
-    return told
+    failure = run.result.failure or RunFailure()
+    detail = {} if failure.detail is None else {"errorDetail": failure.detail}
+    return {"errorKind": failure.kind, **detail}

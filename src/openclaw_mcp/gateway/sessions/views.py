@@ -178,20 +178,20 @@ def message_text(body: Mapping[str, Any]) -> str:
 
 def terminal_reply(run: Run) -> Json:
     """What the run has to show: `visible` text, or nothing."""
-    text = (run.result or {}).get("text")
+    text = run.result.text
     return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
 
 
 def terminal_receipt(run: Run) -> Json:
-    result = run.result or {}
-    model = {"provider": result.get("provider"), "model": result.get("model")}
+    result = run.result
+    model = {"provider": result.provider, "model": result.model}
     return {
         "runId": run.run_id,
         "sessionId": run.session_id,
         "turnId": run.run_id,
         "requested": model,
-        "effective": {**model, "responseModel": result.get("model")},
-        "successfulToolNames": result.get("tools", []),
+        "effective": {**model, "responseModel": result.model},
+        "successfulToolNames": result.tools,
         "rerouted": False,
         "terminalDisposition": terminal_reply(run)["disposition"],
     }
@@ -210,7 +210,7 @@ def wait_result(run: Run) -> Json:
 
 def agent_result(run: Run) -> Json:
     """The second answer of `agent`."""
-    result = run.result or {}
+    result, usage = run.result, run.result.usage
     if run.status != "ok":
         return {
             "runId": run.run_id,
@@ -218,16 +218,10 @@ def agent_result(run: Run) -> Json:
             "summary": run.error or "aborted",
             "stopReason": run.stop_reason,
         }
-    text, media = result.get("text"), result.get("media", [])
-    payloads: list[Json] = [{"text": text, "mediaUrl": None}] if text else []
-    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in media]
-    usage = result.get("usage", {})
-    meta: Json = {"sessionId": run.session_id, "provider": result.get("provider"), "model": result.get("model")}
-    meta["usage"] = {
-        "input": usage.get("input", 0),
-        "output": usage.get("output", 0),
-        "total": usage.get("totalTokens", 0),
-    }
+    payloads: list[Json] = [{"text": result.text, "mediaUrl": None}] if result.text else []
+    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in result.media]
+    meta: Json = {"sessionId": run.session_id, "provider": result.provider, "model": result.model}
+    meta["usage"] = {"input": usage.input, "output": usage.output, "total": usage.total_tokens}
     took = (run.ended_at or 0) - (run.started_at or run.accepted_at)
     return {
         "runId": run.run_id,

@@ -8,6 +8,7 @@ from typing import Any
 
 from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.channel import ChatAddress, OutboundMessage, PostResult
+from openclaw_mcp.core.model import Grant
 from openclaw_mcp.core.session_keys import new_session
 from openclaw_mcp.core.sessions import Run, RunRequest
 from openclaw_mcp.gateway.agents.subagents import subagents as room
@@ -32,7 +33,7 @@ class Mailbox:
         """An answer that holds this was told by the agent itself."""
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
-        return bool(self.written) and self.written in (run.result or {})["text"]
+        return bool(self.written) and self.written in (run.result.text or "")
 
     async def post(
         self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
@@ -52,7 +53,7 @@ class Scene:
         self.rooms, self.memory, self.box, self.family, self.letters = rooms, memory, box, family, letters
 
     async def spawn(self, task: str, requester: str = HOME) -> str:
-        child = await self.family.spawn(SpawnRequest(requester=requester, grant={}, task=task, agent="main"))
+        child = await self.family.spawn(SpawnRequest(requester=requester, grant=Grant(), task=task, agent="main"))
         return child.child_key
 
 
@@ -160,7 +161,9 @@ def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(
 
 def test_an_exchange_of_agents_ends_in_the_targets_channel_unless_it_is_skipped(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
-        note = ConverseRequest(source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant={}, wait_seconds=20)
+        note = ConverseRequest(
+            source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant=Grant(), wait_seconds=20
+        )
         told = await scene.letters.send(note)
         assert told["reply"] == "REPLY_SKIP"
         await scene.box.news.wait()

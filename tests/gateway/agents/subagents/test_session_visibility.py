@@ -55,7 +55,9 @@ def run(
 
 def _sent_off(key: str) -> Subagent:
     """A sub-agent of `OWN`, for somebody who is not the owner."""
-    return Subagent(child_key=key, run_id="1", requester_key=OWN, grant={}, task="look", created_at=1, started_at=1)
+    return Subagent(
+        child_key=key, run_id="1", requester_key=OWN, grant=Grant(), task="look", created_at=1, started_at=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
         await ask("agent", message="!say hi", idempotencyKey="a-2")
         run = await rooms.memory.runs.wait("a-2", seconds=10)
         assert run is not None
-        assert run.options["grant"] == {"handed_on": True}  # not the owner's, though its scopes would make one
+        assert run.options.grant == Grant(handed_on=True)  # not the owner's, though its scopes would make one
 
     run(tmp_path, story)
 

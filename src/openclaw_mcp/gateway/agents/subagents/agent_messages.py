@@ -12,11 +12,11 @@ from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery, OutboundMessage
 from ....core.errors import OpenClawError
-from ....core.model import Json
+from ....core.model import Grant, Json
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository
 from ....core.rpc import RpcError
-from ....core.sessions import Run, RunRequest
+from ....core.sessions import Run, RunOptions, RunRequest
 from . import prompts
 from .settings import DelegationSettings
 
@@ -34,7 +34,7 @@ class ConverseRequest(Struct, frozen=True, kw_only=True):
     """The session that writes; None = an operator, with whom no agent converses."""
     target: str
     message: str
-    grant: Json
+    grant: Grant
     wait_seconds: float
     """How long the sender waits for a reply; 0 = not at all."""
 
@@ -156,13 +156,13 @@ class AgentMessenger:
                 session=session_keys.new_session(key, self._roster()),
                 message=message,
                 mode="followup",
-                options={
-                    "lane": "nested",
-                    "sender": other or who,
-                    "grant": request.grant,
-                    "extraSystemPrompt": prompts.exchange_prompt(who, request.target, step=step),
-                    "inputProvenance": provenance,
-                },
+                options=RunOptions(
+                    lane="nested",
+                    sender=other or who,
+                    grant=request.grant,
+                    extra_system_prompt=prompts.exchange_prompt(who, request.target, step=step),
+                    input_provenance=provenance,
+                ),
             )
         )
 
@@ -178,7 +178,7 @@ class AgentMessenger:
 
 
 def _reply_text(run: Run) -> str:
-    return str((run.result or {}).get("text") or "").strip()
+    return (run.result.text or "").strip()
 
 
 def _ends_exchange(text: str) -> bool:

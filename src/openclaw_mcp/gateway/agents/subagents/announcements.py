@@ -5,18 +5,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery, OutboundMessage
 from ....core.errors import OpenClawError
-from ....core.model import Grant, Json
+from ....core.model import Grant
+from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import RpcError
-from ....core.sessions import Run, RunRequest, Subagent, now_ms
-from ....core.transcript import ANSWERS_IN_CONVERSATION
+from ....core.sessions import Run, RunOptions, RunRequest, Subagent, now_ms
 from . import prompts
 
 logger = logging.getLogger(__name__)
@@ -65,7 +63,7 @@ class ResultAnnouncer:
             else:
                 return "delivered"
 
-    async def _result_and_grant(self, child: Subagent) -> tuple[str, Json]:
+    async def _result_and_grant(self, child: Subagent) -> tuple[str, Grant]:
         """What is to be told, and under which grant: that of whoever sent the child off, but no better than that of
         anybody who had it speak lately. Whoever may write to its session may put words into its mouth."""
         text, run_ids = await prompts.read_last_answer(self._sessions, child)
@@ -73,20 +71,21 @@ class ResultAnnouncer:
         for run_id in run_ids:
             run = await self._runner.wait(run_id, seconds=0)
             if run is not None:
-                grant = prompts.reduce_grant(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
+                grant = intersect_grants(grant, run.options.grant)
         return text, grant
 
-    async def _deliver(self, child: Subagent, text: str, grant: Json) -> None:
+    async def _deliver(self, child: Subagent, text: str, grant: Grant) -> None:
         key = await self._find_recipient(child.requester_key)
-        options: Json = {"sender": child.child_key, "grant": grant, ANSWERS_IN_CONVERSATION: True}  # see `pass_on`
-        options["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.child_key}
+        provenance = {"kind": "inter_session", "sourceSessionKey": child.child_key}
         await self._runner.submit(
             RunRequest(
                 run_id=prompts.announcement_id(child),
                 session=session_keys.new_session(key, self._roster()),
                 message=prompts.announcement_prompt(child, text),
                 mode="followup",
-                options=options,
+                options=RunOptions(
+                    sender=child.child_key, grant=grant, answers_in_conversation=True, input_provenance=provenance
+                ),
             )
         )
 
@@ -103,7 +102,7 @@ class ResultAnnouncer:
         """What the requester said to the result, to the person it speaks with. Nobody else asked for it, so nobody
         else delivers it; the outbox knows its key, so that it goes out once."""
         mailroom = self._channels()
-        text = str((run.result or {}).get("text") or "").strip()
+        text = (run.result.text or "").strip()
         if (
             mailroom is None
             or run.status != "ok"

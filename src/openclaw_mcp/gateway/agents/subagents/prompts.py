@@ -2,10 +2,7 @@
 
 from typing import Any, Final
 
-import msgspec
-
-from ....core.model import Grant, Json
-from ....core.owner import intersect_grants
+from ....core.model import Json
 from ....core.repositories import SessionRepository
 from ....core.sessions import Subagent, now_ms
 
@@ -77,12 +74,6 @@ async def read_last_answer(sessions: SessionRepository, child: Subagent) -> tupl
             if text:
                 return text, runs
     return "", runs
-
-
-def reduce_grant(grant: Json, speaker_grant: Grant) -> Json:
-    """What is left of a grant on the books when somebody else gives the orders."""
-    left: Json = msgspec.to_builtins(intersect_grants(msgspec.convert(grant, Grant), speaker_grant))
-    return left
 
 
 def message_text(body: Json) -> str:

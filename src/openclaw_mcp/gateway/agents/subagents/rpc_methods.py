@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, structs, to_builtins
+from msgspec import Meta, Struct, structs
 
 from ....core import session_keys
 from ....core.agents import AGENT_ID_PATTERN, AgentRoster
@@ -156,7 +156,7 @@ class DelegationMethods:
         seconds = settings.subagents.run_timeout_seconds if seconds is None else seconds
         return SpawnRequest(
             requester=requester,
-            grant=to_builtins(child_grant(caller)),
+            grant=child_grant(caller),
             task=task,
             agent=agent,
             label=params.label,
@@ -294,7 +294,7 @@ class DelegationMethods:
                 source=None if source is None else self._visibility.canonical_key(source),
                 target=target,
                 message=asked.message,
-                grant=to_builtins(child_grant(call.caller)),
+                grant=child_grant(call.caller),
                 wait_seconds=asked.timeout_seconds,
             )
         )

@@ -81,7 +81,7 @@ class SessionVisibility:
         if caller.kind != "agent" or caller.is_owner or ":subagent:" not in key or key == caller.session:
             return False
         child = await self._subagents.get(key)
-        return child is None or child.grant.get("owner") is True
+        return child is None or child.grant.owner
 
     async def _refusal_reason(self, caller: Caller, key: str) -> str | None:
         own = caller_session(caller)

@@ -6,17 +6,18 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery
 from ....core.errors import OpenClawError
 from ....core.model import Grant, Json
+from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import Publish, RpcError, RpcEvent
-from ....core.sessions import Run, RunEnded, RunEvent, RunRequest, Subagent, now_ms
+from ....core.sessions import Run, RunEnded, RunEvent, RunOptions, RunRequest, Subagent, now_ms
 from . import prompts
 from .announcements import ResultAnnouncer
 from .prompts import ANNOUNCEMENT_PREFIX
@@ -36,7 +37,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     """What is to be done, and by whom."""
 
     requester: str
-    grant: Json
+    grant: Grant
     task: str
     agent: str
     label: str | None = None
@@ -93,7 +94,7 @@ class SubagentSupervisor:
     async def spawn(self, request: SpawnRequest) -> Subagent:
         """Raises Fault (kind FORBIDDEN where a limit says no)."""
         settings = self._settings()
-        depth = max(await self._depth(request.requester), request.grant.get("depth", 0))
+        depth = max(await self._depth(request.requester), request.grant.depth)
         own = session_keys.split_key(request.requester)[0]
         id = _spawn_id(request)
         known = await self._subagents.get(f"agent:{request.agent}:subagent:{id}") if request.idempotency_key else None
@@ -116,7 +117,7 @@ class SubagentSupervisor:
                 timeout_ms=request.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
             await self._subagents.put(child)  # before the run, so that no end goes unheard
-        options = {"extraSystemPrompt": prompts.subagent_prompt(child, depth + 1), "thinking": request.thinking}
+        options = RunOptions(extra_system_prompt=prompts.subagent_prompt(child, depth + 1), thinking=request.thinking)
         try:
             await self._sessions.create(new)
             await self._start(child, request.task, options)
@@ -126,10 +127,8 @@ class SubagentSupervisor:
         self._publish_task(child)
         return child
 
-    async def _start(self, child: Subagent, message: str, options: Json) -> None:
-        given: Json = {"lane": "subagent", "sender": child.requester_key, "grant": child.grant, "model": child.model}
-        given |= options
-        given["inputProvenance"] = {"kind": "inter_session", "sourceSessionKey": child.requester_key}
+    async def _start(self, child: Subagent, message: str, options: RunOptions) -> None:
+        provenance = {"kind": "inter_session", "sourceSessionKey": child.requester_key}
         await self._runner.submit(
             RunRequest(
                 run_id=child.run_id,
@@ -137,7 +136,14 @@ class SubagentSupervisor:
                 message=message,
                 mode="followup",
                 timeout_ms=child.timeout_ms,
-                options={name: value for name, value in given.items() if value is not None},
+                options=structs.replace(
+                    options,
+                    lane="subagent",
+                    sender=child.requester_key,
+                    grant=child.grant,
+                    model=child.model,
+                    input_provenance=provenance,
+                ),
             )
         )
 
@@ -196,12 +202,12 @@ class SubagentSupervisor:
         await self._stop(child.child_key, STEER_WAIT)
         fresh = await self._subagents.change(
             child.child_key, run_id=str(uuid.uuid4()), started_at=now_ms(), ended_at=None, outcome=None, error=None,
-            tries=0, delivery="pending", archived=False, grant=prompts.reduce_grant(child.grant, grant),
+            tries=0, delivery="pending", archived=False, grant=intersect_grants(child.grant, grant),
         )  # fmt: skip
         if fresh is None:
             raise RpcError("the sub-agent is gone")
         try:
-            await self._start(fresh, message, {})
+            await self._start(fresh, message, RunOptions())
         except OpenClawError:
             await self._subagents.change(child.child_key, run_id=child.run_id, delivery=child.delivery)
             self._start_task(self._settle(child.child_key))
