@@ -125,7 +125,7 @@ class SqlCronJobRepository:
 
     async def remove(self, job_id: str) -> bool:
         statement = delete(jobs).where(jobs.c.id == job_id)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def count(self) -> int:
         statement = select(func.count()).select_from(jobs)
@@ -197,7 +197,7 @@ class SqlCronJobRepository:
     async def begin(self, run_id: str) -> bool:
         mine = (runs.c.run_id == run_id, runs.c.status == "running", runs.c.owner == self.instance)
         statement = update(runs).where(*mine).values(begun=True)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def finish(self, firing: JobFiring, outcome: FiringOutcome) -> CronJob | None:
         def work(connection: Connection) -> CronJob | None:
@@ -230,7 +230,7 @@ class SqlCronJobRepository:
         same = (jobs.c.id == bindparam("wanted"), jobs.c.next_at == bindparam("had"))
         statement = update(jobs).where(*same).values(next_at=bindparam("next"))
         rows = [{"wanted": job_id, "had": had, "next": due} for job_id, had, due in times]
-        await self._store.write(lambda connection: connection.execute(statement, rows) and None)
+        await self._store.execute(statement, rows)
 
     # ---- what came of them ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from ..core.ids import new_id
 from ..core.mail import NewLocalMessage
 from ..core.model import Json
 from ..core.sessions import now_ms
-from .batched_write import BatchedWrite
-from .bulk_statements import insert_returning
+from .prepared_statements import PreparedStatement
 from .rows import shorten_key, to_json, upsert_for
 from .store import SqlStore
 from .tables import local_files, local_messages
@@ -33,7 +32,7 @@ class SqlLocalMessageRepository:
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._add_batched = BatchedWrite(store, _insert_messages)
+        self._add_batched = store.batch(_insert_messages)
 
     async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
         seen = StoredMessage(
@@ -45,7 +44,7 @@ class SqlLocalMessageRepository:
         return await self._add_batched((new, seen, to_json(seen)))
 
     async def get(self, account: str, conversation: str, id: str) -> StoredMessage | None:
-        row = await self._store.read(lambda c: c.execute(_BY_UID, _lookup_params(account, conversation, id)).first())
+        row = await self._store.fetch_first(_BY_UID, _lookup_params(account, conversation, id))
         return None if row is None else _read_body(row.body)
 
     async def change(
@@ -64,7 +63,7 @@ class SqlLocalMessageRepository:
     async def remove(self, account: str, conversation: str, id: str) -> bool:
         statement = delete(local_messages).where(_IN_CONVERSATION, _COLUMNS.uid == bindparam("named"))
         place = _lookup_params(account, conversation, id)
-        return await self._store.write(lambda connection: connection.execute(statement, place).rowcount > 0)
+        return await self._store.execute(statement, place) > 0
 
     async def read(
         self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
@@ -84,14 +83,14 @@ class SqlLocalMessageRepository:
     async def list_recent(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, StoredMessage]]:
         wanted = select(_COLUMNS.conversation, _COLUMNS.body).where(_COLUMNS.account == account, _COLUMNS.at >= since)
         statement = wanted.order_by(_COLUMNS.id.desc()).limit(limit)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         found = [(row.conversation, _read_body(row.body)) for row in reversed(rows)]
         return [(conversation, seen) for conversation, seen in found if not seen.mine]
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
         where = and_(_COLUMNS.account == account, _COLUMNS.conversation == conversation, _COLUMNS.uid == id)
         statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [
             Attachment(mime_type=row.mime_type, name=row.name, data=row.data, url=web_address(row.url)) for row in rows
         ]
@@ -105,7 +104,7 @@ class SqlLocalMessageRepository:
             .order_by(latest.desc())
             .limit(limit)
         )
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [{"name": row.conversation, "messages": row.messages, "updatedAt": row.latest} for row in rows]
 
 
@@ -125,9 +124,8 @@ def _insert_messages(
         for note, seen, body in items
     ]
     results = []
-    for added, (note, seen, _) in zip(
-        insert_returning(connection, _insert_statement(connection.dialect.name), rows), items, strict=True
-    ):
+    ids = _insert_statement(connection.dialect.name).scalar_each(connection, rows)
+    for added, (note, seen, _) in zip(ids, items, strict=True):
         if added is None:
             place = _lookup_params(note.account, note.conversation, shorten_key(note.key))
             known = connection.execute(_BY_KEY, place).scalar_one()
@@ -142,13 +140,9 @@ def _insert_messages(
 
 
 @cache
-def _insert_statement(dialect: str) -> Any:
-    """Built once for a database: making a statement costs more than running it."""
-    return (
-        upsert_for(dialect, local_messages)
-        .on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
-        .returning(_COLUMNS.id)
-    )
+def _insert_statement(dialect: str) -> PreparedStatement:
+    new = upsert_for(dialect, local_messages).on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
+    return PreparedStatement(new.returning(_COLUMNS.id))
 
 
 def _lookup_params(account: str, conversation: str, key: str) -> Json:

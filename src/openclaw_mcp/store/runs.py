@@ -147,7 +147,7 @@ class SqlRunRepository:
 
     async def request_stop(self, run_ids: Sequence[str]) -> None:
         statement = update(runs).where(runs.c.run_id.in_(run_ids), runs.c.status == "running").values(stop_asked=True)
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def has_open_runs(self) -> bool:
         statement = select(runs.c.id).where(runs.c.status.in_(("queued", "running"))).limit(1)

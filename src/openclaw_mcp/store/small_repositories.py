@@ -64,7 +64,7 @@ class _SqlPairingRepository:
 
     async def remove(self, id: str) -> bool:
         statement = delete(self._table).where(self._id == id)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
 
 class SqlDeviceRepository(_SqlPairingRepository):

@@ -26,7 +26,7 @@ class SqlSubagentRepository:
     async def put(self, subagent: Subagent) -> None:
         values = {name: getattr(subagent, name) for name in Subagent.__struct_fields__}
         statement = insert(subagents).values(values | {"grant": to_json(subagent.grant)})
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def change(self, child_key: str, **columns: Any) -> Subagent | None:
         if "grant" in columns:
@@ -40,7 +40,7 @@ class SqlSubagentRepository:
 
     async def drop(self, child_key: str) -> None:
         statement = delete(subagents).where(subagents.c.child_key == child_key)
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def get(self, child_key: str) -> Subagent | None:
         return next(iter(await self._select(_SELECT_SUBAGENT.where(subagents.c.child_key == child_key))), None)
@@ -75,7 +75,7 @@ class SqlSubagentRepository:
 
     async def prune(self, before: int) -> None:
         old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
-        await self._store.write(lambda connection: connection.execute(delete(subagents).where(old)) and None)
+        await self._store.execute(delete(subagents).where(old))
 
     async def _select(self, statement: Select[Any]) -> Sequence[Subagent]:
         return await self._store.read(lambda connection: _fetch_all(connection, statement))
