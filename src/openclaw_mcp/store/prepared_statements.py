@@ -13,7 +13,7 @@ class _Compiled(NamedTuple):
     sql: str
     bind: Callable[[Mapping[str, Any]], Sequence[Any]]
     """Makes the driver's parameters of named values."""
-    make_row: Callable[[Sequence[Any]], Any] | None
+    make_row: Callable[[Sequence[Any]], Any]
 
 
 class PreparedStatement:
@@ -35,12 +35,19 @@ class PreparedStatement:
         return rows[0] if rows else None
 
     def all(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any]:
+        rows = self.tuples(connection, values)
+        if not rows or connection.dialect.name != "sqlite":
+            return rows
+        make_row = self._compile(connection.dialect, values).make_row
+        return list(map(make_row, rows))
+
+    def tuples(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any]:
+        """Rows as the driver makes them: with SQLite, tuples in which 0 and 1 stand for booleans."""
         if connection.dialect.name != "sqlite":
             result = connection.execute(self._statement, values)
             return result.all() if result.returns_rows else ()
         compiled = self._compile(connection.dialect, values)
-        rows = _driver(connection).execute(compiled.sql, compiled.bind(values)).fetchall()
-        return rows if compiled.make_row is None else list(map(compiled.make_row, rows))
+        return _driver(connection).execute(compiled.sql, compiled.bind(values)).fetchall()
 
     def run_each(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run it for every row; all rows have the same names."""
@@ -84,9 +91,7 @@ def _binder(
     return lambda values: [values[name] if name in values else constants[name] for name in parameters]
 
 
-def _row_factory(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
-    if not columns:
-        return None
+def _row_factory(columns: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
     row = namedtuple("Row", [column.name for column in columns])  # type: ignore[misc]  # its fields are the statement's
     booleans = [index for index, column in enumerate(columns) if isinstance(column.type, Boolean)]
     if not booleans:

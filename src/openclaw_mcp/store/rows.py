@@ -30,7 +30,10 @@ _decode_options = msgspec.json.Decoder(RunOptions).decode
 _decode_result = msgspec.json.Decoder(RunResult).decode
 _decode_attachments = msgspec.json.Decoder(tuple[StoredAttachment, ...]).decode
 
-_SESSION_FIELDS = ["position" if column.name == "id" else column.name for column in sessions.c]
+_COLUMNS = [column.name for column in sessions.c]
+assert ["id", *Session.__struct_fields__] == [*_COLUMNS, "position"], "`session_from_row` makes one of the other"
+_BOOLEANS = slice(_COLUMNS.index("archived"), _COLUMNS.index("unread") + 1)
+_ENTRY = _COLUMNS.index("entry")
 MAX_KEY_LENGTH = 256  # characters; PostgreSQL refuses what its column can't hold
 PREVIEW_LENGTH = 200  # characters of a message kept beside its session, for lists
 
@@ -62,10 +65,15 @@ def shorten_key(key: str) -> str:
     return key if len(key) <= MAX_KEY_LENGTH else f"{key[:100]}#{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def session_from_row(row: Row[Any]) -> Session:
-    """Of a row that holds every column of `sessions`, in their order."""
-    fields: dict[str, Any] = dict(zip(_SESSION_FIELDS, row, strict=True))
-    return Session(**fields | {"entry": from_json(fields["entry"])})
+def session_from_row(row: Sequence[Any]) -> Session:
+    """Of a row that begins with every column of `sessions`, in their order."""
+    archived, pinned, unread = row[_BOOLEANS]  # SQLite has none: 0 and 1
+    entry = row[_ENTRY]
+    values = (
+        *row[1 : _BOOLEANS.start], archived == 1, pinned == 1, unread == 1, *row[_BOOLEANS.stop : _ENTRY],
+        {} if entry == "{}" else from_json(entry), row[0],
+    )  # fmt: skip
+    return Session(*values)
 
 
 def message_from_row(row: Row[Any], key: str) -> TranscriptMessage:
@@ -138,8 +146,8 @@ _UPDATE_SESSION = PreparedStatement(
 
 def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
     """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
-    row = (_SELECT_SESSION_LOCKED if lock else _SELECT_SESSION).first(connection, {"wanted": key})
-    return None if row is None else session_from_row(row)
+    rows = (_SELECT_SESSION_LOCKED if lock else _SELECT_SESSION).tuples(connection, {"wanted": key})
+    return session_from_row(rows[0]) if rows else None
 
 
 def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bool]:
@@ -157,10 +165,10 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
         "updated_at": at,
         "entry": to_json(new.entry),
     }
-    row = _insert_session(connection.dialect.name).first(connection, values)
-    if row is not None:
+    rows = _insert_session(connection.dialect.name).tuples(connection, values)
+    if rows:
         adjust_session_count(connection, new.agent_id, archived=False, delta=1)
-        return session_from_row(row), True
+        return session_from_row(rows[0]), True
     session = find_session(connection, new.key, lock=True)  # another process was quicker
     assert session is not None
     return session, False
@@ -186,7 +194,7 @@ def _count_upsert(dialect: str) -> PreparedStatement:
 
 def update_session(connection: Connection, position: int, **values: Any) -> Session:
     """`updated_at` never goes back, whatever the clock does."""
-    return session_from_row(_UPDATE_SESSION.first(connection, {**values, "position": position}))
+    return session_from_row(_UPDATE_SESSION.tuples(connection, {**values, "position": position})[0])
 
 
 def next_update_time(session: Session) -> int:

@@ -93,16 +93,13 @@ class SessionMethods:
 
     def _list_result(self, page: SessionPage, request: params.SessionListParams, limit: int) -> Json:
         roster = self._roster()
-        rows = [
-            views.session_row(
-                session,
-                roster,
-                active=page.active.get(session.key, ()),
-                include_titles=request.include_derived_titles,
-                include_last=request.include_last_message,
-            )
-            for session in page.sessions
-        ]
+        rows = views.session_rows(
+            page.sessions,
+            roster,
+            page.active,
+            include_titles=request.include_derived_titles,
+            include_last=request.include_last_message,
+        )
         seen = request.offset + len(rows)
         more = len(rows) == limit and (request.cursor is not None or seen < page.total)
         listed: Json = {"ts": now_ms(), "path": self._path, "count": len(rows), "totalCount": page.total}

@@ -1,6 +1,6 @@
 """Sessions, messages and runs as the gateway's clients know them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...core.agents import AgentRoster
@@ -9,54 +9,66 @@ from ...core.sessions import Run, Session, TranscriptMessage, now_ms
 
 PREVIEW_LENGTH: Final = 120  # characters of a list's titles and last messages
 NO_PLACEMENT: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
+BACKGROUND_KINDS: Final = ("subagent", "cron", "hook")
+OPTIONAL_FIELDS: Final = (
+    ("status", "status"),
+    ("startedAt", "run_started_at"),
+    ("label", "label"),
+    ("displayName", "display_name"),
+    ("lastInteractionAt", "last_interaction_at"),
+    ("lastRunId", "last_run_id"),
+    ("modelProvider", "model_provider"),
+    ("model", "model"),
+    ("parentSessionKey", "parent_key"),
+    ("spawnedBy", "spawned_by"),
+)
+"""Fields of a session's row, and where they come from, that are left out while they are None."""
 INLINE_TYPES: Final = ("image", "audio", "video", "file")
 
 
-def session_row(
-    session: Session,
+def session_rows(
+    sessions: Iterable[Session],
     roster: AgentRoster,
+    active: Mapping[str, Sequence[str]],
     *,
-    active: Iterable[str] = (),
     include_titles: bool = False,
     include_last: bool = False,
-) -> Json:
-    ids = list(active)
-    row: Json = {**session.entry, **_identity_fields(session), **_token_counts(session), **_time_fields(session)}
-    row |= agent_settings(session.agent_id, roster)
-    row |= {"hasActiveRun": bool(ids), "activeRunIds": ids, "snapshotAt": now_ms(), "effectiveQueueMode": "steer"}
-    row |= {
-        name: value
-        for name, value in (
-            ("label", session.label),
-            ("displayName", session.display_name or session.label),
-            ("derivedTitle", _truncate(session.title or session.label) if include_titles else None),
-            ("lastMessagePreview", _truncate(session.preview) if include_last else None),
-            ("lastInteractionAt", session.last_interaction_at),
-            ("lastRunId", session.last_run_id),
-            ("modelProvider", session.model_provider),
-            ("model", session.entry.get("model") or session.model),
-            ("modelOverrideSource", "user" if session.entry.get("model") else None),
-            ("parentSessionKey", session.parent_key),
-            ("spawnedBy", session.spawned_by),
-            ("spawnDepth", session.spawn_depth or 0),
-        )
-        if value is not None
-    }
-    row.pop("resume", None)
-    return row
+) -> list[Json]:
+    """The rows of a list. `active` are the ids of open runs by session key."""
+    at, settings = now_ms(), dict[str, Json]()
+    rows = []
+    for session in sessions:
+        agent = settings.get(session.agent_id)
+        if agent is None:
+            agent = settings[session.agent_id] = agent_settings(session.agent_id, roster)
+        row = _session_fields(session, agent, active.get(session.key, ()), at)
+        if include_titles and (title := session.title or session.label) is not None:
+            row["derivedTitle"] = title[:PREVIEW_LENGTH]
+        if include_last and session.preview is not None:
+            row["lastMessagePreview"] = session.preview[:PREVIEW_LENGTH]
+        rows.append(row)
+    return rows
 
 
-def _identity_fields(session: Session) -> Json:
-    group = session.classification == "group"
-    return {
+def session_row(session: Session, roster: AgentRoster, *, active: Sequence[str] = (), **include: bool) -> Json:
+    return session_rows((session,), roster, {session.key: active}, **include)[0]
+
+
+def _session_fields(session: Session, agent: Json, active: Sequence[str], at: int) -> Json:
+    """One dict, filled in one go: a list has hundreds of rows of sixty fields."""
+    entry, kind = session.entry, session.classification
+    chat = "group" if kind == "group" else "direct"
+    row: Json = {
+        **entry,
+        **agent,
         "key": session.key,
         "sessionId": session.session_id,
         "agentId": session.agent_id,
-        "kind": "group" if group else "direct",
-        "classification": session.classification,
-        "chatType": "group" if group else "direct",
-        "isMain": session.classification == "main",
-        "isBackground": session.classification in ("subagent", "cron", "hook"),
+        "kind": chat,
+        "classification": kind,
+        "chatType": chat,
+        "isMain": kind == "main",
+        "isBackground": kind in BACKGROUND_KINDS,
         "visibility": "shared",
         "sharingRole": "admin",
         "archived": session.archived,
@@ -64,16 +76,31 @@ def _identity_fields(session: Session) -> Json:
         "unread": session.unread,
         "lifecycleRevision": session.revision,
         "abortedLastRun": session.status == "killed",
-    }
-
-
-def _token_counts(session: Session) -> Json:
-    return {
         "inputTokens": session.input_tokens,
         "outputTokens": session.output_tokens,
         "totalTokens": session.input_tokens + session.output_tokens,
         "totalTokensFresh": True,
+        "createdAt": session.created_at,
+        "updatedAt": session.updated_at,
+        "hasActiveRun": bool(active),
+        "activeRunIds": list(active),
+        "snapshotAt": at,
+        "effectiveQueueMode": "steer",
+        "spawnDepth": session.spawn_depth or 0,
     }
+    for name, field in OPTIONAL_FIELDS:
+        value = getattr(session, field)
+        if value is not None:
+            row[name] = value
+    if "displayName" not in row and session.label is not None:
+        row["displayName"] = session.label
+    if session.run_started_at is not None and session.run_ended_at is not None:
+        row["endedAt"], row["runtimeMs"] = session.run_ended_at, session.run_ended_at - session.run_started_at
+    if entry:
+        row.pop("resume", None)
+        if entry.get("model"):
+            row["model"], row["modelOverrideSource"] = entry["model"], "user"
+    return row
 
 
 def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
@@ -110,21 +137,6 @@ def placeholder_row(key: str, classification: str, roster: AgentRoster) -> Json:
         "activeRunIds": [],
         "snapshotAt": now_ms(),
     }
-
-
-def _time_fields(session: Session) -> Json:
-    times: Json = {"createdAt": session.created_at, "updatedAt": session.updated_at}
-    if session.status is not None:
-        times["status"] = session.status
-    if session.run_started_at is not None:
-        times["startedAt"] = session.run_started_at
-        if session.run_ended_at is not None:
-            times |= {"endedAt": session.run_ended_at, "runtimeMs": session.run_ended_at - session.run_started_at}
-    return times
-
-
-def _truncate(text: str | None) -> str | None:
-    return None if text is None else text[:PREVIEW_LENGTH]
 
 
 def session_defaults(roster: AgentRoster) -> Json:
