@@ -1,4 +1,4 @@
-"""One turn of an agent: what it said so far, and what that leaves in the transcript."""
+"""One turn of an agent: its events so far, and the messages they add to the transcript."""
 
 import base64
 import hashlib
@@ -27,22 +27,18 @@ from ...core.model import Json
 from ...core.sessions import MessageDraft, RunFailure, RunOutcome, RunResult, RunUsage, now_ms
 from ...core.transcript import RunStarter, mark_visibility
 
-STOP_MESSAGES = {
-    "timeout": "the run took longer than it may",
-    "restart": "the gateway stopped while this run was going",
-}
 NO_ANSWER = "There is no answer: the agent ended without one."
 
 
 class Transcript:
-    """Gathers an agent's events; tells what to write down, and when."""
+    """Collects an agent's events and makes the messages and the outcome to be stored."""
 
     def __init__(self, run_id: str, started_by: RunStarter = "owner", *, replies_in_conversation: bool = False) -> None:
         self._run_id = run_id
         self.started_by: RunStarter = started_by
-        """Who started the run; its messages say so."""
+        """Who started the run; each of its messages is marked with it."""
         self._replies_in_conversation = replies_in_conversation
-        """Whether its answer goes to the session's conversation; its messages say that, too."""
+        """Whether its answer is sent to the session's conversation; each message is marked with that, too."""
         self.text = ""
         self._thinking = ""
         self._media: list[Attachment] = []
@@ -55,11 +51,11 @@ class Transcript:
 
     @property
     def is_between_tools(self) -> bool:
-        """No tool is at work: a good moment to stop."""
+        """Whether no tool is at work: a good moment to stop."""
         return not self._open_tools
 
     def add_event(self, event: AgentEvent) -> list[MessageDraft]:
-        """Take in an event; the drafts that are due with it."""
+        """Add an event; the messages to be stored with it."""
         match event:
             case PartialAnswer(text=text, replace=replace):
                 self.text = text if replace else self.text + text
@@ -75,8 +71,10 @@ class Transcript:
                 self._effects = effects
             case ToolUse():
                 self._open_tools[event.id] = event
-            case ToolOutcome() | Notice():
-                return self._tool_drafts(event) if isinstance(event, ToolOutcome) else [self._notice_draft(event)]
+            case ToolOutcome():
+                return self._tool_drafts(event)
+            case Notice():
+                return [self._notice_draft(event)]
             case TurnCompleted() | TurnFailed():
                 self._end = event
             case _:
@@ -88,13 +86,13 @@ class Transcript:
         if not outcome.failed:
             self._used_tools.append(outcome.name)
         call = {"type": "toolCall", "id": use.id, "name": use.name, "arguments": use.arguments}
-        asked: Json = {"role": "assistant", "content": [call], "stopReason": "toolUse", **self._model_fields()}
+        called: Json = {"role": "assistant", "content": [call], "stopReason": "toolUse", **self._model_fields()}
         result: Json = {
             "role": "toolResult", "toolCallId": outcome.id, "toolName": outcome.name,
             "content": list(outcome.content), "isError": outcome.failed,
         }  # fmt: skip
-        words = " ".join(str(block.get("text", "")) for block in outcome.content)
-        return [self._draft(asked), self._draft(result, words)]
+        text = " ".join(str(block.get("text", "")) for block in outcome.content)
+        return [self._draft(called), self._draft(result, text)]
 
     def _draft(self, body: Json, text: str = "", *, key: str | None = None) -> MessageDraft:
         body = mark_visibility(body, self.started_by, in_conversation=self._replies_in_conversation)

@@ -1,4 +1,4 @@
-"""Sessions, messages and runs as the gateway's clients know them. Pure."""
+"""Sessions, messages and runs in the format of the gateway's clients. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -104,7 +104,7 @@ def _session_fields(session: Session, agent: Json, active: Sequence[str], at: in
 
 
 def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
-    """What a session of this agent works with unless it says otherwise."""
+    """What a session of this agent uses unless its entry names something else."""
     card = next((card for card in roster.agents if card.id == agent_id), None)
     provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
     return {
@@ -126,21 +126,18 @@ def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
 
 
 def placeholder_row(key: str, classification: str, roster: AgentRoster) -> Json:
-    """The row of a session that has yet to come into being."""
-    row: Json = {"key": key, "agentId": key.split(":")[1], "kind": "direct", "classification": classification}
-    row |= {"isMain": classification == "main", "isBackground": False, "archived": False, "pinned": False}
-    row |= {"unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer"}
+    """The row of a session that does not exist yet."""
+    agent_id = key.split(":")[1]
     return {
-        **row,
-        **agent_settings(row["agentId"], roster),
-        "hasActiveRun": False,
-        "activeRunIds": [],
-        "snapshotAt": now_ms(),
-    }
+        **agent_settings(agent_id, roster), "key": key, "agentId": agent_id, "kind": "direct",
+        "classification": classification, "isMain": classification == "main", "isBackground": False, "archived": False,
+        "pinned": False, "unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer",
+        "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms(),
+    }  # fmt: skip
 
 
 def session_defaults(roster: AgentRoster) -> Json:
-    """What a session starts with."""
+    """What a new session uses."""
     chosen = agent_settings(roster.default_id, roster)
     names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
     return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
@@ -152,22 +149,22 @@ def model_selection(agent_id: str, roster: AgentRoster) -> Json:
 
 
 def format_message(message: TranscriptMessage, *, max_chars: int | None = None, inline: bool = False) -> Json:
-    """A transcript's message. `inline` keeps the bytes of pictures and sounds."""
-    shaped = dict(message.body)
-    content = shaped.get("content")
-    if isinstance(content, list):
-        shaped["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
-    elif isinstance(content, str) and max_chars is not None:
-        shaped["content"] = content[:max_chars]
-    shaped["timestamp"] = message.at
-    if message.idempotency_key is not None:
-        shaped["idempotencyKey"] = message.idempotency_key
-    place: Json = {"id": message.uid, "seq": message.seq, "recordTimestampMs": message.at}
-    place["transcriptPosition"] = {"source": str(message.epoch), "rawSeq": message.seq}
+    """A message of a transcript. `inline` keeps the bytes of pictures and sounds."""
+    content = message.body.get("content")
+    position: Json = {
+        "id": message.uid, "seq": message.seq, "recordTimestampMs": message.at,
+        "transcriptPosition": {"source": str(message.epoch), "rawSeq": message.seq},
+    }  # fmt: skip
     if message.run_id is not None:
-        place["runId"] = message.run_id
-    shaped["__openclaw"] = place
-    return shaped
+        position["runId"] = message.run_id
+    formatted: Json = {**message.body, "timestamp": message.at, "__openclaw": position}
+    if isinstance(content, list):
+        formatted["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
+    elif isinstance(content, str) and max_chars is not None:
+        formatted["content"] = content[:max_chars]
+    if message.idempotency_key is not None:
+        formatted["idempotencyKey"] = message.idempotency_key
+    return formatted
 
 
 def _format_block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
@@ -189,7 +186,7 @@ def message_text(body: Mapping[str, Any]) -> str:
 
 
 def terminal_reply(run: Run) -> Json:
-    """What the run has to show: `visible` text, or nothing."""
+    """The run's answer: `visible` text, or none."""
     text = run.result.text
     return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
 

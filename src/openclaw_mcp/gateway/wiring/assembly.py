@@ -14,6 +14,7 @@ from ...config.file import ConfigFile
 from ...config.rpc_methods import ConfigService
 from ...config.text import MASK, redact_secrets
 from ...config.views import media_settings, offers_completions, roster_from_config, store_location
+from ...core import session_keys as keys
 from ...core.agents import AgentRoster
 from ...core.model import Json
 from ...core.ports import ProcessGuard
@@ -27,7 +28,6 @@ from ..cron.cron_tool import CronTool
 from ..cron.permissions import JobPermissions
 from ..cron.rpc_methods import CronMethods
 from ..rpc.attach import AttachMethods
-from ..sessions import keys
 from .channels import ChannelServices, open_channels
 from .chat_completions import ChatCompletionsApi
 from .cli_runtimes import cli_runtimes

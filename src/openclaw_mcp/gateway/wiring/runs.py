@@ -31,6 +31,7 @@ from ..runs.runs import LocalRunExecutor
 from ..sessions.chat_methods import ChatMethods
 from ..sessions.run_events import RunEventPublisher
 from ..sessions.session_methods import SessionMethods
+from ..sessions.session_reset import SessionReset
 
 
 class StoreServices(Struct, frozen=True, kw_only=True):
@@ -147,11 +148,12 @@ async def open_store_services(
         )
         feed = RunEventPublisher(publish, roster)
         quiet = runs.events.connect(feed.on_run_event)
-        chat = ChatMethods(sessions, runs, feed, publish, roster=roster)
+        reset = SessionReset(sessions, runs, feed, roster=roster)
+        chat = ChatMethods(sessions, runs, feed, publish, roster=roster, reset=reset)
         room = SessionMethods(
-            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send
-        )
-        chat.reset_session = room.reset
+            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send,
+            reset=reset,
+        )  # fmt: skip
         memory = StoreServices(
             store=store,
             sessions=sessions,
@@ -161,7 +163,7 @@ async def open_store_services(
             devices=SqlDeviceRepository(store),
             nodes=SqlNodeRepository(store),
             rpc_modules=(room, chat),
-            reset_session=room.reset,
+            reset_session=reset,
         )
         async with nullcontext() if run_scope is None else run_scope(memory), runs:
             yield memory
