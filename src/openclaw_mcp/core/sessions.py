@@ -1,4 +1,4 @@
-"""What the store remembers: sessions, their messages, the runs that answered them. Times are Unix milliseconds."""
+"""What the store holds: sessions, their messages, the runs that answer them. Times are Unix milliseconds."""
 
 import time
 from typing import Final, Literal
@@ -36,9 +36,9 @@ class Session(Struct, frozen=True):
     label: str | None = None
     display_name: str | None = None
     title: str | None = None
-    """The first words said in it."""
+    """The beginning of its first message."""
     preview: str | None = None
-    """The last words said in it."""
+    """The beginning of its last message."""
     archived: bool = False
     pinned: bool = False
     unread: bool = False
@@ -55,17 +55,17 @@ class Session(Struct, frozen=True):
     model_provider: str | None = None
     model: str | None = None
     entry: Json = {}
-    """What `sessions.patch` may set and nothing here acts on by itself."""
+    """Fields that `sessions.patch` sets, and the runtime's `resume`."""
     position: int = 0
-    """Its place in the store; with `updated_at`, what a page ends at."""
+    """Its id in the store; with `updated_at`, the place where a page ends."""
 
 
 INTERNAL_RUN_PREFIXES: Final = frozenset({"announce", "cron", "manual", "wake", "local", "matrix", "telegram"})
-"""How ids begin of runs that the house itself starts, before a colon; the last three are its channels."""
+"""What the ids of the gateway's own runs begin with, before a colon; the last three are its channels."""
 
 
 def is_internal_run(run_id: str) -> bool:
-    """Whether an id is of the kind the house gives: no client names its runs so, else it could take another's place."""
+    """Whether an id is one of the gateway's own: no client may use it, else it could take the place of another run."""
     kind, colon, _ = run_id.strip().lower().partition(":")
     return bool(colon) and kind in INTERNAL_RUN_PREFIXES
 
@@ -83,13 +83,13 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
-    """A message about to join a transcript."""
+    """A message to be added to a transcript."""
 
     role: Literal["user", "assistant", "toolResult"]
     body: Json
-    """The message as clients see it, without its place in the transcript."""
+    """The message in the format of clients, without its position in the transcript."""
     text: str = ""
-    """What full-text search finds it by."""
+    """The text that full-text search finds it by."""
     run_id: str | None = None
     idempotency_key: str | None = None
 
@@ -111,13 +111,13 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
     offset: int = 0
     after: tuple[int, int] | None = None
-    """(sort value, position) of the last row of the page before: costs the same however deep."""
+    """(sort value, position) of the last row of the page before: costs the same for every page."""
     sort: Literal["updated_at", "last_interaction_at"] = "updated_at"
     agent_id: str | None = None
     label: str | None = None
     spawned_by: str | None = None
     archived: bool | None = False
-    """None = both."""
+    """None: both."""
     pinned: bool | None = None
     active_since: int | None = None
     active_only: bool = False
@@ -152,7 +152,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
 
 
 class StoredAttachment(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An attachment whose bytes lie in the store."""
+    """An attachment whose bytes are in the store."""
 
     sha256: str
     mime_type: str
@@ -217,7 +217,7 @@ class RunResult(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """A message that wants an answer. `run_id` is the caller's idempotency key."""
+    """A message to be answered. `run_id` is the caller's idempotency key."""
 
     run_id: str
     session: NewSession
@@ -255,7 +255,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class RunClaim(Struct, frozen=True, kw_only=True):
-    """A run this process has to carry out now, and the messages that joined the transcript with it."""
+    """A run that this process has to execute now, and the messages added to the transcript with it."""
 
     run: Run
     session: Session
@@ -263,23 +263,23 @@ class RunClaim(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...]
     messages: tuple[TranscriptMessage, ...]
     merged: tuple[Run, ...] = ()
-    """Runs that ended because this one answers for them."""
+    """Runs that ended because this one answers their messages too."""
 
 
 class RunAdmission(Struct, frozen=True, kw_only=True):
-    """What became of a request: a run that exists already, one that waits, or one to carry out now."""
+    """The run of a request: one that existed already, one that waits, or one to execute now (`claim`)."""
 
     run: Run
     is_new: bool
     claim: RunClaim | None = None
     blocking_run: Run | None = None
-    """The run that is in the way."""
+    """The run that it waits for."""
     ended_runs: tuple[Run, ...] = ()
-    """Runs of dead processes that were in the way and are ended now."""
+    """Runs of dead processes in the same session, which are ended now."""
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """How a run ended, and what it leaves in the transcript."""
+    """How a run ended, and the messages it adds to the transcript."""
 
     status: RunStatus
     stop_reason: str
@@ -291,7 +291,7 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     provider: str | None = None
     model: str | None = None
     resume: str | None = None
-    """None keeps what is stored; an empty text drops it."""
+    """The runtime's id of the conversation. None keeps the stored one; an empty text drops it."""
 
 
 class FinishedRun(Struct, frozen=True, kw_only=True):
@@ -312,11 +312,11 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
 
 class Subagent(Struct, frozen=True, kw_only=True):
-    """A session that another one started to have a task done, and what became of the task."""
+    """A session that another one started to have a task done, and the state of the task."""
 
     child_key: str
     run_id: str
-    """The run that carries the task out; another one after it was steered."""
+    """The run that does the task; another one after it was steered."""
     requester_key: str
     grant: Grant
     """What the requester acted under; it answers the result under the same."""
@@ -328,26 +328,26 @@ class Subagent(Struct, frozen=True, kw_only=True):
     mode: str = "run"
     cleanup: str = "keep"
     timeout_ms: int = 0
-    """0 = as long as a run may take at all."""
+    """0: as long as a run may take at all."""
     ended_at: int | None = None
     outcome: str | None = None
     """`ok`, `error`, `timeout`, `aborted` or `killed`."""
     error: str | None = None
     delivery: str = "pending"
-    """Of the result to the requester: `pending`, `delivered`, `silent` (there was nothing to say), `killed`,
-    `steering` (another run takes over), `failed`."""
+    """Of the result to the requester: `pending`, `delivered`, `silent` (the result is empty), `killed`, `steering`
+    (another run takes over), `failed`."""
     tries: int = 0
     archived: bool = False
 
 
 class SubagentQuery(Struct, frozen=True, kw_only=True):
-    """Sub-agents, those active last first."""
+    """Sub-agents, the latest active first."""
 
     outcomes: tuple[str | None, ...] | None = None
-    """Only with one of these; None among them: still at work."""
+    """Only with one of these; None among them: still running."""
     agent_id: str | None = None
     session_key: str | None = None
-    """Who sent it off, or the session it works in."""
+    """The requester's session, or the sub-agent's own."""
     after: tuple[int, int] | None = None
     """When the last of the page before was active, and its position."""
     limit: int = 100
@@ -364,7 +364,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
-# ---- news of runs --------------------------------------------------------------------------------------------
+# ---- events of runs ------------------------------------------------------------------------------------------
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
@@ -377,14 +377,14 @@ class RunOutput(Struct, frozen=True, kw_only=True):
 
 
 class MessagesAdded(Struct, frozen=True, kw_only=True):
-    """`messages` are in the transcript, on disk."""
+    """`messages` were added to the transcript and are on disk."""
 
     run: Run
     messages: tuple[TranscriptMessage, ...]
 
 
 class RunEnded(Struct, frozen=True, kw_only=True):
-    """It has ended and its result is on disk. `messages` joined the transcript with it."""
+    """The run has ended and its result is on disk, with the `messages` it added to the transcript."""
 
     run: Run
     session: Session | None = None

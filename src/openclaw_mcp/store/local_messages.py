@@ -1,4 +1,4 @@
-"""The book of local conversations: messages of the built-in channel."""
+"""Stores local conversations: messages of the built-in channel."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -28,20 +28,20 @@ _BY_UID = select(_COLUMNS.id, _COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.ui
 
 
 class SqlLocalMessageRepository:
-    """A `LocalBook` over the store."""
+    """A `LocalMessageRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._add_batched = store.batch(_insert_messages)
 
     async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
-        seen = StoredMessage(
+        message = StoredMessage(
             id=new_id(), sender=new.sender, text=new.text.replace("\0", ""), at=now_ms(), mine=new.mine,
             thread=new.thread, reply_to=new.reply_to,
             attachments=tuple(_describe_attachment(attachment) for attachment in new.attachments),
             extra=new.extra,
         )  # fmt: skip
-        return await self._add_batched((new, seen, to_json(seen)))
+        return await self._add_batched((new, message, to_json(message)))
 
     async def get(self, account: str, conversation: str, id: str) -> StoredMessage | None:
         row = await self._store.fetch_first(_BY_UID, _lookup_params(account, conversation, id))
@@ -85,7 +85,7 @@ class SqlLocalMessageRepository:
         statement = wanted.order_by(_COLUMNS.id.desc()).limit(limit)
         rows = await self._store.fetch(statement)
         found = [(row.conversation, _read_body(row.body)) for row in reversed(rows)]
-        return [(conversation, seen) for conversation, seen in found if not seen.mine]
+        return [(conversation, message) for conversation, message in found if not message.mine]
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
         where = and_(_COLUMNS.account == account, _COLUMNS.conversation == conversation, _COLUMNS.uid == id)
@@ -113,29 +113,27 @@ def _insert_messages(
 ) -> list[tuple[StoredMessage, bool]]:
     rows = [
         {
-            "account": note.account,
-            "conversation": note.conversation,
-            "uid": seen.id,
-            "key": shorten_key(note.key),
-            "thread": note.thread,
-            "at": seen.at,
+            "account": new.account,
+            "conversation": new.conversation,
+            "uid": message.id,
+            "key": shorten_key(new.key),
+            "thread": new.thread,
+            "at": message.at,
             "body": body,
         }
-        for note, seen, body in items
+        for new, message, body in items
     ]
     results = []
     ids = _insert_statement(connection.dialect.name).scalar_each(connection, rows)
-    for added, (note, seen, _) in zip(ids, items, strict=True):
+    for added, (new, message, _) in zip(ids, items, strict=True):
         if added is None:
-            place = _lookup_params(note.account, note.conversation, shorten_key(note.key))
+            place = _lookup_params(new.account, new.conversation, shorten_key(new.key))
             known = connection.execute(_BY_KEY, place).scalar_one()
             results.append((_read_body(known), False))
             continue
-        if note.attachments:
-            connection.execute(
-                insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(note.attachments)]
-            )
-        results.append((seen, True))
+        if new.attachments:
+            connection.execute(insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(new.attachments)])
+        results.append((message, True))
     return results
 
 
@@ -150,20 +148,20 @@ def _lookup_params(account: str, conversation: str, key: str) -> Json:
 
 
 def _read_body(body: str) -> StoredMessage:
-    """A message of the book. Older ones name the places of files on this machine, which are nobody's to know."""
-    seen = _decode_stored_message(body)
-    if all("url" not in file or web_address(file["url"]) for file in seen.attachments):
-        return seen
+    """A stored message. Older ones name paths of files on this machine, which are not to be shown."""
+    message = _decode_stored_message(body)
+    if all("url" not in file or web_address(file["url"]) for file in message.attachments):
+        return message
     files = [
         {name: value for name, value in file.items() if name != "url" or web_address(value)}
-        for file in seen.attachments
+        for file in message.attachments
     ]
-    return msgspec.structs.replace(seen, attachments=tuple(files))
+    return msgspec.structs.replace(message, attachments=tuple(files))
 
 
 def _describe_attachment(attachment: Attachment) -> Json:
-    shown: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
-    return shown | ({"url": attachment.web_address} if attachment.web_address else {})
+    described: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
+    return described | ({"url": attachment.web_address} if attachment.web_address else {})
 
 
 def _file_columns(message: int, n: int, attachment: Attachment) -> dict[str, Any]:

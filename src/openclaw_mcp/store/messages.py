@@ -1,4 +1,4 @@
-"""The mailroom's books: letters on their way out, arrivals, and people who asked to be let in."""
+"""Stores messages of channels: the outbox, the inbox, and the senders who wait for approval."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -20,7 +20,7 @@ _decode_messages = msgspec.json.Decoder(tuple[OutboundMessage, ...]).decode
 _decode_receipts = msgspec.json.Decoder(tuple[DeliveryReceipt, ...]).decode
 _decode_inbound = msgspec.json.Decoder(InboundMessage).decode
 
-MAX_CLAIMED: Final = 1000  # letters or arrivals read at once when work is taken up; the rest follows
+MAX_CLAIMED: Final = 1000  # messages read at once; the rest follows
 
 _BY_KEY = select(outbox).where(outbox.c.key == bindparam("wanted"))
 _BY_UID = select(outbox).where(outbox.c.uid == bindparam("wanted"))
@@ -64,7 +64,7 @@ class SqlOutbox:
             "status": message.status, "tries": message.tries, "due_at": message.due_at, "error": message.error,
             "receipts": to_json(message.receipts), "updated_at": now_ms(),
         }  # fmt: skip
-        if message.status == "sent":  # what it said is kept for a while, the bytes of its files are not
+        if message.status == "sent":  # its text is kept for a while, the bytes of its files are not
             values["letters"] = to_json(_strip_attachment_data(message.parts))
         statement = _UPDATE_BY_UID.values(values)
         await self._store.execute(statement, {"wanted": message.uid})
@@ -162,7 +162,7 @@ _APPROVALS = acquaintances.c
 
 
 class SqlSenderApprovalRepository:
-    """A `People` over the store."""
+    """A `SenderApprovalRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -192,13 +192,13 @@ class SqlSenderApprovalRepository:
 
     async def approve(self, channel: str, code: str, *, since: int) -> SenderApproval | None:
         def work(connection: Connection) -> SenderApproval | None:
-            bears = and_(
+            matches = and_(
                 _APPROVALS.channel == channel, _APPROVALS.code == code, or_(_APPROVALS.approved, _APPROVALS.at >= since)
             )
-            row = connection.execute(select(acquaintances).where(bears)).first()
+            row = connection.execute(select(acquaintances).where(matches)).first()
             if row is None:
                 return None
-            connection.execute(update(acquaintances).where(bears).values(approved=True))
+            connection.execute(update(acquaintances).where(matches).values(approved=True))
             return msgspec.structs.replace(_approval_from_row(row), approved=True)
 
         return await self._store.write(work)
@@ -229,19 +229,19 @@ def _insert_inbound(connection: Connection, items: Sequence[tuple[InboundMessage
     at = now_ms()
     rows = [
         {
-            "channel": heard.address.channel,
-            "account": heard.address.account,
-            "message": shorten_key(heard.id),
+            "channel": message.address.channel,
+            "account": message.address.account,
+            "message": shorten_key(message.id),
             "status": "new",
             "at": at,
-            "heard": told,
+            "heard": encoded,
         }
-        for heard, told in items
+        for message, encoded in items
     ]
     added = _inbox_insert(connection.dialect.name).scalar_each(connection, rows)
     return [
-        None if id is None else InboxEntry(id=id, message=heard, status="new")
-        for id, (heard, _) in zip(added, items, strict=True)
+        None if id is None else InboxEntry(id=id, message=message, status="new")
+        for id, (message, _) in zip(added, items, strict=True)
     ]
 
 
@@ -269,13 +269,9 @@ def _outbox_message_from_row(row: Row[Any]) -> OutboxMessage:
 
 
 def _strip_attachment_data(messages: tuple[OutboundMessage, ...]) -> tuple[OutboundMessage, ...]:
+    replace = msgspec.structs.replace
     return tuple(
-        msgspec.structs.replace(
-            letter, attachments=tuple(msgspec.structs.replace(a, data=None) for a in letter.attachments)
-        )
-        if letter.attachments
-        else letter
-        for letter in messages
+        replace(message, attachments=tuple(replace(a, data=None) for a in message.attachments)) for message in messages
     )
 
 

@@ -1,4 +1,4 @@
-"""The book of sessions: rows, transcripts, pages that cost the same however many there are."""
+"""Stores sessions and transcripts; a page costs the same however many there are."""
 
 import sqlite3
 from collections.abc import Awaitable, Mapping, Sequence
@@ -47,7 +47,7 @@ T = TypeVar("T")
 STATEMENT_CACHE_SIZE: Final = 64  # kinds of pages, by what they are filtered with
 COUNTED_BY: Final = frozenset({"most", "skipped", "after_time", "after_id", "agent_id", "archived"})
 """Parameters of a page whose total is kept in `session_counts`."""
-MOST_CANDIDATES: Final = 10  # candidates when a label or id is not unique: enough to choose from
+MOST_CANDIDATES: Final = 10  # when a label or id is not unique: enough to choose from
 
 _IS_OPEN = text("runs.status IN ('queued', 'running')")  # as the index of open runs has it
 
@@ -66,7 +66,7 @@ _SELECT_BODIES = PreparedStatement(
 
 
 class SqlSessionRepository:
-    """A `SessionBook` over the store."""
+    """A `SessionRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -113,10 +113,7 @@ class SqlSessionRepository:
     async def _translate_label_conflict(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except (
-            IntegrityError,
-            sqlite3.IntegrityError,
-        ) as exc:  # another process took it between the look and the write
+        except (IntegrityError, sqlite3.IntegrityError) as exc:  # taken between the check and the write
             raise RpcError("label already in use; choose another") from exc
 
     async def reset(self, key: str) -> Session | None:
@@ -202,7 +199,7 @@ def _require_free_label(connection: Connection, agent_id: str, label: str | None
 
 
 def _archive_transcript(connection: Connection, session: Session) -> None:
-    """Out of the way under another name, its transcript kept."""
+    """Archive it under another key, with its transcript."""
     adjust_session_count(connection, session.agent_id, archived=session.archived, delta=-1)
     adjust_session_count(connection, session.agent_id, archived=True, delta=1)
     away = f"agent:{session.agent_id}:deleted:{session.session_id}"

@@ -1,4 +1,4 @@
-"""The book of sub-agents: who was sent off with which task, and whether the result came back."""
+"""Stores sub-agents: their tasks, and whether the results were delivered."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,13 +12,13 @@ from .rows import to_json
 from .store import SqlStore
 from .tables import subagents
 
-ARCHIVE_BATCH_SIZE: Final = 100  # rows an archiving round looks at
-MAX_CHILDREN: Final = 1000  # rows told of one requester, the newest
+ARCHIVE_BATCH_SIZE: Final = 100  # rows that one archiving round reads
+MAX_CHILDREN: Final = 1000  # of one requester, the newest
 SETTLED: Final = ("delivered", "silent", "killed", "failed")
 
 
 class SqlSubagentRepository:
-    """A `SubagentBook` over the store."""
+    """A `SubagentRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -70,8 +70,8 @@ class SqlSubagentRepository:
         return await self._select(_SELECT_SUBAGENT.where(settled).order_by(subagents.c.id).limit(ARCHIVE_BATCH_SIZE))
 
     async def list_announced_since(self, since: int) -> Sequence[Subagent]:
-        told = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
-        return await self._select(_SELECT_SUBAGENT.where(told).order_by(subagents.c.id))
+        announced = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
+        return await self._select(_SELECT_SUBAGENT.where(announced).order_by(subagents.c.id))
 
     async def prune(self, before: int) -> None:
         old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
@@ -91,8 +91,8 @@ def _page_statement(query: SubagentQuery) -> Select[Any]:
     statement = _SELECT_SUBAGENT.order_by(active.desc(), table.id.desc()).limit(query.limit)
     if query.outcomes is not None:
         ends = [end for end in query.outcomes if end is not None]
-        going = table.outcome.is_(None) if None in query.outcomes else false()
-        statement = statement.where(or_(table.outcome.in_(ends), going))
+        running = table.outcome.is_(None) if None in query.outcomes else false()
+        statement = statement.where(or_(table.outcome.in_(ends), running))
     if query.agent_id is not None:
         statement = statement.where(table.child_key.startswith(f"agent:{query.agent_id}:", autoescape=True))
     if query.session_key is not None:

@@ -1,4 +1,4 @@
-"""The tables, in words both SQLite and PostgreSQL know. Times are Unix milliseconds, JSON is text."""
+"""The tables, as both SQLite and PostgreSQL have them. Times are Unix milliseconds, JSON is text."""
 
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ sessions = Table(
     Column("entry", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("agent_id", "label"),
 )
-# Every list is one walk down one of these; `id` settles equal times, so that a page has one place to go on from.
+# Every list reads along one of these; `id` orders equal times, so that a page has one place to continue from.
 Index("ix_sessions_recent", sessions.c.archived, sessions.c.updated_at, sessions.c.id)
 Index("ix_sessions_of_agent", sessions.c.agent_id, sessions.c.archived, sessions.c.updated_at, sessions.c.id)
 Index("ix_sessions_interaction", sessions.c.archived, sessions.c.last_interaction_at, sessions.c.id)
@@ -160,7 +160,7 @@ runs = Table(
     Column("result", Text),
     Column("merged_into", String(256)),
 )
-# This index is the lock: a session with a run that goes can't be given a second one, by any process.
+# This index is the lock: a session with a running run can't get a second one, from any process.
 Index("uq_runs_one_per_session", runs.c.session, unique=True, **_only("status = 'running'"))
 Index("ix_runs_open", runs.c.session, runs.c.id, **_only("status IN ('queued', 'running')"))
 
@@ -228,7 +228,7 @@ audit = Table(
     Column("rule", Text),
     Column("ms", Float),
 )
-# Whoever asks for a session's calls should not read everybody's.
+# A query for one session's calls must not read those of all.
 Index("ix_audit_of_session", audit.c.session, audit.c.id)
 
 subagents = Table(
@@ -357,7 +357,7 @@ cron_jobs = Table(
     Column("spec", Text, nullable=False),
     Column("state", Text, nullable=False),
 )
-# What the clock asks for: the next job due that does not run already. Ten thousand others cost nothing.
+# What the scheduler reads: the next job due that is not running. Ten thousand others cost nothing.
 Index("ix_cron_jobs_due", cron_jobs.c.next_at, **_only("running IS NULL AND next_at IS NOT NULL"))
 Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
 

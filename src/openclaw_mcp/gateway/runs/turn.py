@@ -71,10 +71,8 @@ class Transcript:
                 self._effects = effects
             case ToolUse():
                 self._open_tools[event.id] = event
-            case ToolOutcome():
-                return self._tool_drafts(event)
-            case Notice():
-                return [self._notice_draft(event)]
+            case ToolOutcome() | Notice():
+                return self._tool_drafts(event) if isinstance(event, ToolOutcome) else [self._notice_draft(event)]
             case TurnCompleted() | TurnFailed():
                 self._end = event
             case _:
