@@ -38,7 +38,6 @@ check: .venv/.dev   ## format, lint, types, architecture
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python scripts/first_replies.py --check
 	@$(BIN)/python scripts/claw_reference.py --check
-	@$(BIN)/python scripts/fresh_store.py --check
 	@$(BIN)/python scripts/reference.py --check
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
 
@@ -64,11 +63,9 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 reference: .venv/.dev   ## write the reference pages that code knows best anew
 	@$(BIN)/python scripts/reference.py
 
-first-replies: .venv/.dev   ## write the stdio servers' opening answers and a new database's tables anew
+first-replies: .venv/.dev   ## write the stdio servers' first replies and the tool reference
 	@$(BIN)/python scripts/first_replies.py
 	@$(BIN)/python scripts/claw_reference.py
-	@$(BIN)/python scripts/fresh_store.py
-	@$(BIN)/ruff format --quiet src/openclaw_mcp/store/initial_schema.py
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras \
        --custom-compile-command "make lock" pyproject.toml

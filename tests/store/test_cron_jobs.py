@@ -19,12 +19,13 @@ from openclaw_mcp.core.jobs import (
     SystemEventPayload,
     replace_job,
 )
-from openclaw_mcp.core.sessions import NewSession, RunRequest
+from openclaw_mcp.core.model import Grant
+from openclaw_mcp.core.sessions import NewSession, RunOptions, RunRequest
 from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
 from openclaw_mcp.store.runs import SqlRunRepository
 from openclaw_mcp.store.store import open_store
 
-OWNERS = {"grant": {"owner": True}}
+OWNERS = RunOptions(grant=Grant(owner=True))
 
 
 def job(name: str, due: int | None) -> CronJob:

@@ -1,6 +1,7 @@
 """The mailroom's books, on each database: once by key, in order, taken up after a death, forgotten in time."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -11,7 +12,6 @@ from openclaw_mcp.core.channel import ChatAddress, DeliveryReceipt, InboundMessa
 from openclaw_mcp.core.mail import NewLocalMessage, NewOutboxMessage, SenderApproval
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import now_ms
-from openclaw_mcp.store.batched_write import BatchedWrite
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 from openclaw_mcp.store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
 from openclaw_mcp.store.store import open_store
@@ -161,7 +161,7 @@ def test_local_conversations_are_made_at_first_use(where: str) -> None:
     asyncio.run(story())
 
 
-def test_gathered_writes_fail_together_and_the_next_ones_do_not(where: str) -> None:
+def test_batched_writes_fail_together_and_the_next_ones_do_not(where: str) -> None:
     async def story() -> None:
         async with open_store(where) as store:
 
@@ -170,10 +170,39 @@ def test_gathered_writes_fail_together_and_the_next_ones_do_not(where: str) -> N
                     raise ValueError("no")
                 return [item * 2 for item in items]
 
-            write = BatchedWrite(store, work)
+            write = store.batch(work)
             assert await asyncio.gather(*(write(n) for n in range(600))) == [n * 2 for n in range(600)]
             with pytest.raises(ValueError, match="no"):
                 await write(-1)
             assert await write(4) == 8
+
+    asyncio.run(story())
+
+
+def test_a_batched_write_is_answered_whatever_else_the_loop_cancels(where: str) -> None:
+    async def story() -> None:
+        async with open_store(where) as store:
+            begun, go_on = threading.Event(), threading.Event()
+
+            def hold(_connection: object) -> None:
+                begun.set()
+                go_on.wait(20)
+
+            holding = asyncio.ensure_future(store.write(hold))
+            await asyncio.to_thread(begun.wait, 20)
+
+            def double(_connection: object, items: Sequence[int]) -> list[int]:
+                return [item * 2 for item in items]
+
+            write = store.batch(double)
+            leaving, staying = (asyncio.ensure_future(write(item)) for item in (1, 2))
+            await asyncio.sleep(0)
+            for task in asyncio.all_tasks() - {asyncio.current_task(), holding, staying}:  # as at the end of a program
+                task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            assert await asyncio.wait_for(staying, 20) == 4
+            assert leaving.cancelled()
+            await holding
 
     asyncio.run(story())

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
@@ -16,8 +17,10 @@ from openclaw_mcp.core.sessions import (
     MessageDraft,
     QueueMode,
     RunClaim,
+    RunOptions,
     RunOutcome,
     RunRequest,
+    RunResult,
     RunStatus,
     Session,
 )
@@ -117,7 +120,7 @@ def test_two_that_wait_are_answered_together_when_both_are_of_a_kind_to_join(
     on(here, story)
 
 
-ANN, BOB = {"grant": {"name": "ann"}}, {"grant": {"name": "bob"}}
+ANN, BOB = {"grant": {"sender": {"id": "ann"}}}, {"grant": {"sender": {"id": "bob"}}}
 FROM_ANN, FROM_BOB = {"origin": {"sender": {"id": "ann"}}}, {"origin": {"sender": {"id": "bob"}}}
 
 
@@ -137,7 +140,9 @@ def test_what_several_people_wrote_is_not_answered_together(
     here: str, options: list[Json], batches: list[list[str]]
 ) -> None:
     async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, *(asking(f"r{n}", options=given) for n, given in enumerate(options))):
+        async with going(
+            book, *(asking(f"r{n}", options=msgspec.convert(given, RunOptions)) for n, given in enumerate(options))
+        ):
             found, last = list[list[str]](), "first"
             while (following := (await finished(book, last)).next) is not None:
                 last = following.run.run_id
@@ -257,7 +262,7 @@ def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_al
 
 def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
     async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        options = {"inputProvenance": {"kind": "external"}, "thinking": "low"}
+        options = RunOptions(input_provenance={"kind": "external"}, thinking="low")
         request = asking("r1", message="a\0b", timeout_ms=5, mode="collect", options=options)
         admission = await book.admit(request)
         run, claim = admission.run, admission.claim
@@ -332,10 +337,10 @@ def test_how_a_run_ended_is_told_of_it_and_of_its_session(
     async def story(store: SqlStore, book: SqlRunRepository) -> None:
         await book.admit(asking("r1"))
         done = await finished(
-            book, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result={"text": "x"})
+            book, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result=RunResult(text="x"))
         )
         assert (done.run.status, done.run.stop_reason, done.run.error) == (status, reason, "why")
-        assert (done.run.result, done.run.is_over) == ({"text": "x"}, True)
+        assert (done.run.result, done.run.is_over) == (RunResult(text="x"), True)
         assert (done.session.status, done.session.run_ended_at) == (shown, done.run.ended_at)
         assert await book.get("r1") == done.run
         assert done.messages == ()
@@ -349,7 +354,7 @@ def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where:
             await book.admit(asking(run_id))
             outcome = RunOutcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
             done = await finished(book, run_id, outcome)
-            assert done.run.result is None
+            assert done.run.result == RunResult()
             assert await SqlSessionRepository(store).get(KEY) == done.session
             return done.session
 
@@ -403,13 +408,11 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
     [
         (KEY, {"grant": {"owner": True}}, ["for the owner"], {None}),
         (KEY, {"grant": {"owner": False}}, ["for the owner", "for others"], {None}),
-        (KEY, {"grant": {"owner": "yes"}}, ["for the owner", "for others"], {None}),
         (KEY, {}, ["for the owner", "for others"], {None}),
         (KEY, {"grant": {"sender": {"id": "eve"}}}, ["for the owner", "for others"], {None, False}),
         (GROUP, {"grant": {"owner": True}}, ["for the owner"], {None}),
         (GROUP, {"grant": {"sender": {"id": "eve"}}}, ["for others"], {False}),
         (GROUP, {"grant": {"owner": False}}, ["for others"], {None}),
-        (GROUP, {"grant": {"owner": "yes"}}, ["for others"], {None}),
         (GROUP, {}, ["for others"], {None}),
     ],
 )
@@ -422,7 +425,11 @@ def test_a_run_hears_first_what_the_house_has_to_tell_it(
             for name, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
         ]
         await store.write(lambda connection: queue_events(connection, events))
-        claim = (await book.admit(asking("r1", key.removeprefix("agent:main:"), "hello", options=options))).claim
+        claim = (
+            await book.admit(
+                asking("r1", key.removeprefix("agent:main:"), "hello", options=msgspec.convert(options, RunOptions))
+            )
+        ).claim
         assert claim is not None
         lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in told]
         assert claim.prompt == "\n\n".join([*lines, "hello"])

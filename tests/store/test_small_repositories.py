@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+from sqlalchemy import insert
+
 from openclaw_mcp.core.model import CallRecord, Grant
 from openclaw_mcp.core.sessions import AuditQuery, Subagent, SubagentQuery, now_ms
-from openclaw_mcp.store import small_repositories
+from openclaw_mcp.store import small_repositories, tables
 from openclaw_mcp.store.small_repositories import SqlAuditTrail
 from openclaw_mcp.store.store import open_store
 from openclaw_mcp.store.subagents import SqlSubagentRepository
@@ -89,7 +91,8 @@ def test_records_are_found_by_every_question_and_old_ones_go(where: str, monkeyp
     async def story() -> None:
         async with open_store(where) as store:
             audit = SqlAuditTrail(store)
-            await audit.record(actor="me", action="config", target="x", outcome="ok")
+            other: dict[str, Any] = {"at": now_ms(), "actor": "me", "action": "config", "target": "x", "outcome": "ok"}
+            await store.execute(insert(tables.audit).values(other))
             denied, elsewhere = called("two", outcome="tool_denied"), called("one", session="agent:main:b")
             await audit.add([called("one"), denied, elsewhere])
             await audit.add([called("x" * 900, rule="y" * 9000, session=None, source=None)])

@@ -10,15 +10,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import text
 
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
 from openclaw_mcp.core.rpc import RpcError
-from openclaw_mcp.core.sessions import ConfigChange, MessageDraft, NewSession, RunOutcome, RunRequest, SessionQuery
-from openclaw_mcp.store.engine import create_engines
-from openclaw_mcp.store.migrate import HEAD, MIGRATIONS_FOLDER, run_migrations
+from openclaw_mcp.core.sessions import (
+    ConfigChange,
+    MessageDraft,
+    NewSession,
+    RunOutcome,
+    RunRequest,
+    RunResult,
+    SessionQuery,
+)
 from openclaw_mcp.store.runs import QUEUE_CAP, SqlRunRepository
 from openclaw_mcp.store.sessions import SqlSessionRepository
 from openclaw_mcp.store.small_repositories import (
@@ -28,7 +31,6 @@ from openclaw_mcp.store.small_repositories import (
     SqlNodeRepository,
 )
 from openclaw_mcp.store.store import SqlStore, open_store
-from openclaw_mcp.store.tables import metadata
 
 
 def new(name: str, **more: str) -> NewSession:
@@ -43,43 +45,7 @@ def asking(run_id: str, name: str = "a", message: str = "hello", **more: object)
     return RunRequest(run_id=run_id, session=new(name), message=message, **more)  # type: ignore[arg-type]
 
 
-DONE = RunOutcome(status="ok", stop_reason="stop", result={"text": "hi"})
-
-
-def test_the_tables_are_what_the_migrations_make(where: str) -> None:
-    async def story() -> None:
-        async with open_store(where) as store:
-
-            def differences(connection):  # type: ignore[no-untyped-def]
-                found = compare_metadata(MigrationContext.configure(connection), metadata)
-                return [d for d in found if "message_words" not in str(d) and "words" not in str(d)]
-
-            assert await store.read(differences) == []
-
-    asyncio.run(story())
-    assert max(path.name[:4] for path in (MIGRATIONS_FOLDER / "versions").glob("0*.py")) == HEAD
-
-
-def test_a_new_database_is_laid_out_as_the_migrations_would(tmp_path: Path) -> None:
-    def layout(file: Path) -> dict[str, str]:
-        with closing(sqlite3.connect(file)) as plain, plain:
-            rows = plain.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-        return {name: " ".join(sql.split()) for name, sql in rows}
-
-    async def story() -> None:
-        async with open_store(str(tmp_path / "new.sqlite")):
-            pass
-
-    asyncio.run(story())
-    writer, reader = create_engines(str(tmp_path / "walked.sqlite"))
-    with writer.begin() as connection:
-        run_migrations(connection)
-    writer.dispose()
-    reader.dispose()
-
-    assert layout(tmp_path / "new.sqlite") == layout(tmp_path / "walked.sqlite")
-    with closing(sqlite3.connect(tmp_path / "new.sqlite")) as plain, plain:
-        assert plain.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
+DONE = RunOutcome(status="ok", stop_reason="stop", result=RunResult(text="hi"))
 
 
 def test_what_was_written_is_there_after_reopening(where: str) -> None:
@@ -330,16 +296,6 @@ def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, ha
     with pytest.raises(StoreDamaged, match="recover"):
         SqlStore(str(path))
     assert path.read_bytes() == harmed
-
-
-def test_a_database_of_a_newer_version_is_refused(where: str) -> None:
-    async def story() -> None:
-        async with open_store(where) as store:
-            await store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")) and None)
-        with pytest.raises(StoreDamaged, match="newer version"):
-            SqlStore(where)
-
-    asyncio.run(story())
 
 
 FILL_THE_DISK = """

@@ -20,7 +20,7 @@ from ..net.state_dir import AUDIT_KEY_FILE, TOKEN_FILE
 from ..node.token import TokenFile
 from ..store.engine import create_engines, is_url, redact_location
 from ..store.integrity import check_integrity
-from ..store.migrate import HEAD
+from ..store.schema import REVISION
 from .report import Finding, attention, fine, note
 from .store_file import open_read_only
 
@@ -95,13 +95,12 @@ def check_store(folder: Path, config: Config) -> Iterator[Finding]:
     version = _server_schema_version(where) if is_url(where) else _sqlite_schema_version(Path(where))
     if version is None:
         yield note("store", f"{redact_location(where)} has no tables yet; the next start makes them")
-    elif version > HEAD:
-        words = f"{redact_location(where)} was written by a newer version (tables {version}, ours {HEAD})"
+    elif version > REVISION:
+        words = f"{redact_location(where)} was written by a newer version (tables {version}, ours {REVISION})"
         yield attention("store", words, "upgrade openclaw-mcp, or use another state directory")
-    elif version < HEAD:
-        yield note(
-            "store", f"{redact_location(where)} has the tables of {version}; the next start brings them to {HEAD}"
-        )
+    elif version < REVISION:
+        words = f"{redact_location(where)} has the tables of a development version ({version}, ours {REVISION})"
+        yield attention("store", words, "open it once with a version that has tables 0005, or use another directory")
     else:
         yield fine("store", f"{redact_location(where)} is sound, tables {version}")
     if not is_url(where):

@@ -4,7 +4,7 @@ import logging
 import sys
 from typing import Final
 
-NOISY_LOGGERS: Final = ("websockets", "httpx", "httpcore", "uvicorn", "alembic", "asyncio")
+NOISY_LOGGERS: Final = ("websockets", "httpx", "httpcore", "uvicorn", "asyncio")
 """Libraries that would log message bodies, addresses and headers with secrets, or their own start-up."""
 
 

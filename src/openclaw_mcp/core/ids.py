@@ -1,20 +1,20 @@
-"""Random ids. Bytes are drawn from the system many at a time: each request lets other threads in and may wait for them,
-far longer than using the answer takes."""
+"""Random ids. Bytes are requested from the system many at a time: each request lets other threads run, and
+may wait for them far longer than the use of the bytes takes."""
 
 import os
 import uuid
 from typing import Final
 
-BATCH_SIZE: Final = 128  # pieces asked of the system at once
+BATCH_SIZE: Final = 128  # pieces requested from the system at once
 
 
 class RandomPool:
-    """Pieces of `size` random bytes, each handed out once. Safe in any thread."""
+    """Pieces of `size` random bytes, each given out once. Safe in any thread."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pieces: list[bytes] = []
-        if hasattr(os, "register_at_fork"):  # a child must not draw what its parent draws
+        if hasattr(os, "register_at_fork"):  # a forked child must not get the bytes of its parent
             os.register_at_fork(after_in_child=self._pieces.clear)
 
     def draw(self) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from .config.agents import ModelFallbacks, ModelSetting
 from .model import Json
+from .sessions import RunOptions
 
 ModelApi = Literal["openai", "anthropic", "openclaw"]
 
@@ -72,6 +73,12 @@ def model_from_settings(settings: Json) -> str | None:
     if not isinstance(model, str) or not model:
         return None
     return f"{provider}/{model}" if isinstance(provider, str) and provider and "/" not in model else model
+
+
+def model_for_run(options: RunOptions, entry: Json) -> str | None:
+    """The model that a run asks for, or else the entry of its session."""
+    own = {"model": options.model, "provider": options.provider}
+    return model_from_settings({**entry, **{name: value for name, value in own.items() if value is not None}})
 
 
 def candidate_models(

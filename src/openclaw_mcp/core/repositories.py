@@ -1,4 +1,4 @@
-"""The store as the rooms see it: what each may ask to be remembered. All that returns is on disk."""
+"""The store's interfaces. What a method returns from is on disk."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -39,16 +39,16 @@ class SessionRepository(Protocol):
     async def page(self, query: SessionQuery) -> SessionPage: ...
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
-        """The session of that key, and whether it is new. Raises Fault when the label is taken."""
+        """The session of that key, and whether it is new. Raises RpcError when the label is taken."""
 
     async def patch(self, key: str, columns: Mapping[str, Any], entry: Mapping[str, Any]) -> Session | None:
-        """Set columns and entry fields; None clears an entry field. Raises Fault when the label is taken."""
+        """Set columns and entry fields; None clears an entry field. Raises RpcError when the label is taken."""
 
     async def reset(self, key: str) -> Session | None:
-        """Begin a new epoch: the transcript is empty again, the old one is kept out of sight."""
+        """Begin a new epoch: the transcript is empty again; the messages before stay stored, unread."""
 
     async def delete(self, key: str, *, transcript: bool) -> bool:
-        """Forget the session. `transcript` False keeps its messages under a new key, archived."""
+        """Delete the session. `transcript` False keeps its messages under another key, archived."""
 
     async def append(
         self, key: str, drafts: Sequence[MessageDraft]
@@ -60,7 +60,7 @@ class SessionRepository(Protocol):
         """The newest messages but `offset`; or, with `after` = (epoch, seq), those that came later, oldest first."""
 
     async def message_bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
-        """What the newest messages but `offset` say, oldest first."""
+        """The bodies of the newest messages but `offset`, oldest first."""
 
     async def message(self, key: str, uid: str) -> TranscriptMessage | None: ...
 
@@ -69,52 +69,53 @@ class SessionRepository(Protocol):
     ) -> Sequence[SearchHit]: ...
 
     async def active_runs(self, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Run ids queued or running, by session key."""
+        """Ids of queued and running runs, by session key."""
 
     async def pending_runs(self, key: str) -> Sequence[Run]:
-        """Runs that wait, first in first."""
+        """Runs that wait, the oldest first."""
 
     async def blob(self, key: str, sha256: str) -> bytes | None: ...
 
 
 class RunRepository(Protocol):
-    """Runs: at most one goes per session, whichever process carries it out."""
+    """Runs: at most one is running per session, in whatever process."""
 
     @property
     def instance(self) -> str:
         """This process, as the owner of runs."""
 
     async def admit(self, request: RunRequest) -> RunAdmission:
-        """Remember the request, once; take it up at once when its session is free."""
+        """Store the request, once; claim it at once when its session is free."""
 
     async def finish(self, run_id: str, outcome: RunOutcome, *, claim_next: bool = True) -> FinishedRun | None:
-        """Remember how it ended and, to `go_on`, take up what waits. None: no longer ours, nothing was written."""
+        """Store how it ended and, with `claim_next`, claim what waits. None: the run is not this process's any
+        more, and nothing was written."""
 
     async def append_messages(self, run_id: str, drafts: Sequence[MessageDraft]) -> Sequence[TranscriptMessage]:
-        """Add to the transcript of a run of ours while it goes."""
+        """Add to the transcript while the run is running in this process."""
 
     async def get(self, run_id: str) -> Run | None: ...
 
     async def answer_messages(self, run: Run) -> Sequence[TranscriptMessage]:
-        """What a run left in the transcript, oldest first: its answer, and the tools it used."""
+        """The messages a run added to the transcript, oldest first: its answer, and the tools it used."""
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
         """End runs that wait in this session, as aborted."""
 
     async def request_stop(self, run_ids: Sequence[str]) -> None:
-        """Ask whichever process carries these out to stop."""
+        """Request the stop of these runs from the processes that execute them."""
 
     async def has_open_runs(self) -> bool:
-        """Whether any run waits or goes, ours or not. Cheap: asked every second."""
+        """Whether any run waits or is running, in any process. Cheap: called every second."""
 
     async def sweep(self) -> tuple[Sequence[RunClaim], Sequence[Run]]:
-        """Take up what waits in free sessions; and runs whose process died, now ended as cut short."""
+        """Claim what waits in free sessions; and the runs whose process died, ended as cut short."""
 
     async def pending_signals(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Of our running runs: those asked to stop, and those with an impatient message waiting behind them."""
+        """Of this process's runs: those whose stop is requested, and those with a steering message behind them."""
 
     async def list_active(self) -> Sequence[Run]:
-        """Runs that go now, in any process."""
+        """Runs that are running now, in any process."""
 
 
 class ConfigHistory(Protocol):
@@ -125,24 +126,20 @@ class ConfigHistory(Protocol):
 
 
 class AuditTrail(Protocol):
-    async def record(
-        self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
-    ) -> None: ...
-
     async def add(self, records: Sequence[CallRecord]) -> None:
-        """Keep what became of these tool calls; old records go."""
+        """Store the records of these tool calls; old records are deleted."""
 
     async def find(self, query: AuditQuery) -> Sequence[Json]:
-        """Tool calls, the newest first, as `audit.list` tells them."""
+        """Tool calls, the newest first, in the format of `audit.list`."""
 
 
 class SubagentRepository(Protocol):
-    """Who was sent off with which task."""
+    """Sub-agents and their tasks."""
 
     async def put(self, subagent: Subagent) -> None: ...
 
     async def change(self, child_key: str, **columns: Any) -> Subagent | None:
-        """Set columns; the row as it is then."""
+        """Set columns; the changed row."""
 
     async def drop(self, child_key: str) -> None: ...
 
@@ -161,26 +158,26 @@ class SubagentRepository(Protocol):
         """Those whose result has yet to be delivered."""
 
     async def list_idle(self, before: int) -> Sequence[Subagent]:
-        """Settled before that time and not yet archived, some of them."""
+        """Some of those settled before that time and not yet archived."""
 
     async def list_announced_since(self, since: int) -> Sequence[Subagent]:
-        """Ended since that time, and their requesters told."""
+        """Those that ended since that time and whose result was delivered."""
 
     async def prune(self, before: int) -> None:
-        """Drop those settled before that time. Their sessions stay."""
+        """Delete those settled before that time. Their sessions stay."""
 
 
 class IdempotencyRepository(Protocol):
-    """Answers already given to an idempotency key."""
+    """Answers already given, by idempotency key."""
 
     async def get(self, scope: str, key: str) -> Json | None: ...
 
     async def put_if_absent(self, scope: str, key: str, answer: Json) -> Json:
-        """Keep `answer` unless one is kept already; the one that stands."""
+        """Store `answer` unless one is stored already; the stored one."""
 
 
 class PairingRepository(Protocol):
-    """Devices, or nodes, by id. `record` is the shape of the room that keeps it."""
+    """Devices, or nodes, by id. The caller decides on the fields of a record."""
 
     async def all(self) -> dict[str, Json]: ...
 

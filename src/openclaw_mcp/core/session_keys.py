@@ -1,4 +1,4 @@
-"""Session keys: `agent:<agent id>:<rest>`, and the short forms people write."""
+"""Session keys: `agent:<agent id>:<rest>`, and the short forms that people write."""
 
 from typing import Final
 
@@ -36,17 +36,16 @@ def classify_key(key: str, roster: AgentRoster) -> str:
     _, rest = split_key(key)
     if rest == roster.main_key:
         return "main"
-    family = rest.partition(":")[0]
-    if family in SESSION_KINDS:
-        return family
     steps = rest.split(":")
+    if steps[0] in SESSION_KINDS:
+        return steps[0]
     if "direct" in steps or "dm" in steps:
         return "direct"
     return "group" if "group" in steps or "channel" in steps else "custom"
 
 
 def new_session(key: str, roster: AgentRoster, **more: object) -> NewSession:
-    """A session of that (canonical) key, should there be none. Raises Fault for an unknown agent."""
+    """A session of that (canonical) key, to be created when it does not exist. Raises RpcError for an unknown agent."""
     owner, _ = split_key(key)
     roster.get_agent(owner)
     return NewSession(key=key, agent_id=owner, classification=classify_key(key, roster), **more)  # type: ignore[arg-type]  # the caller's fields

@@ -105,9 +105,7 @@ def child_grant(caller: Caller) -> Grant:
     """What a run acts under that this caller starts: no more than the caller's own standing, wherever the run goes.
 
     The caller's conversation comes along, for the rules that bind the caller to it bind the run as well; so do the
-    models that led to it. An operator that acts in a session starts what that session's own run would start.
-
-    Whoever submits a run puts it into `RunRequest.options["grant"]`, in builtins."""
+    models that led to it. An operator that acts in a session starts what that session's own run would start."""
     grant = caller.session_grant or caller.grant or Grant()
     channel, group = _policy_address(caller, grant)
     return Grant(

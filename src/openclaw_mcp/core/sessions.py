@@ -1,19 +1,24 @@
-"""What the store remembers: sessions, their messages, the runs that answered them. Times are Unix milliseconds."""
+"""What the store holds: sessions, their messages, the runs that answer them. Times are Unix milliseconds."""
 
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from .agent import AgentEvent, Attachment
 from .clock import now_ms as now_ms  # noqa: PLC0414  exported again: many modules import it from here
+from .effects import RunEffects
 from .model import Grant, Json
 
 QueueMode = Literal["steer", "followup", "collect", "interrupt"]
 RunStatus = Literal["queued", "running", "ok", "error", "aborted"]
 
 
-class Session(Struct, frozen=True, kw_only=True):
-    """A conversation. `session_id` names it for good; a reset starts a new `epoch` of its transcript."""
+class Session(Struct, frozen=True):
+    """A conversation. `session_id` names it for good; a reset starts a new `epoch` of its transcript.
+
+    Its fields are in the order of the table's columns: the store makes hundreds at once, which is twice as fast without
+    names. Name them everywhere else.
+    """
 
     key: str
     agent_id: str
@@ -27,9 +32,9 @@ class Session(Struct, frozen=True, kw_only=True):
     label: str | None = None
     display_name: str | None = None
     title: str | None = None
-    """The first words said in it."""
+    """The beginning of its first message."""
     preview: str | None = None
-    """The last words said in it."""
+    """The beginning of its last message."""
     archived: bool = False
     pinned: bool = False
     unread: bool = False
@@ -46,17 +51,17 @@ class Session(Struct, frozen=True, kw_only=True):
     model_provider: str | None = None
     model: str | None = None
     entry: Json = {}
-    """What `sessions.patch` may set and nothing here acts on by itself."""
+    """Fields that `sessions.patch` sets, and the runtime's `resume`."""
     position: int = 0
-    """Its place in the store; with `updated_at`, what a page ends at."""
+    """Its id in the store; with `updated_at`, the place where a page ends."""
 
 
 INTERNAL_RUN_PREFIXES: Final = frozenset({"announce", "cron", "manual", "wake", "local", "matrix", "telegram"})
-"""How ids begin of runs that the house itself starts, before a colon; the last three are its channels."""
+"""What the ids of the gateway's own runs begin with, before a colon; the last three are its channels."""
 
 
 def is_internal_run(run_id: str) -> bool:
-    """Whether an id is of the kind the house gives: no client names its runs so, else it could take another's place."""
+    """Whether an id is one of the gateway's own: no client may use it, else it could take the place of another run."""
     kind, colon, _ = run_id.strip().lower().partition(":")
     return bool(colon) and kind in INTERNAL_RUN_PREFIXES
 
@@ -74,13 +79,13 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
-    """A message about to join a transcript."""
+    """A message to be added to a transcript."""
 
     role: Literal["user", "assistant", "toolResult"]
     body: Json
-    """The message as clients see it, without its place in the transcript."""
+    """The message in the format of clients, without its position in the transcript."""
     text: str = ""
-    """What full-text search finds it by."""
+    """The text that full-text search finds it by."""
     run_id: str | None = None
     idempotency_key: str | None = None
 
@@ -102,13 +107,13 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
     offset: int = 0
     after: tuple[int, int] | None = None
-    """(sort value, position) of the last row of the page before: costs the same however deep."""
+    """(sort value, position) of the last row of the page before: costs the same for every page."""
     sort: Literal["updated_at", "last_interaction_at"] = "updated_at"
     agent_id: str | None = None
     label: str | None = None
     spawned_by: str | None = None
     archived: bool | None = False
-    """None = both."""
+    """None: both."""
     pinned: bool | None = None
     active_since: int | None = None
     active_only: bool = False
@@ -143,7 +148,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
 
 
 class StoredAttachment(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An attachment whose bytes lie in the store."""
+    """An attachment whose bytes are in the store."""
 
     sha256: str
     mime_type: str
@@ -151,8 +156,64 @@ class StoredAttachment(Struct, frozen=True, kw_only=True, rename="camel", omit_d
     file_name: str | None = None
 
 
+class RunOptions(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run is asked with beside its message. Stored as JSON under the camelCase names."""
+
+    grant: Grant = Grant()
+    """What the run acts under: set by the gateway from the caller's credential, never from the caller's text."""
+    sender: str | None = None
+    """The caller's name, for people."""
+    origin: Json | None = None
+    """Where a channel's message came from: `{channel, accountId, to, chatType, sender: {id, ...}}`."""
+    answers_in_conversation: bool = field(default=False, name="answersThere")
+    """Whether the answer is sent to the session's conversation."""
+    lane: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    fallbacks: list[str] | None = None
+    thinking: str | None = None
+    light_context: bool | None = None
+    tools_allow: list[str] | None = None
+    extra_system_prompt: str | None = None
+    input_provenance: Json | None = None
+    cron: dict[str, str] | None = None
+    """`{jobId, runId}` of the job that started the run."""
+
+
+class RunUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tokens. `cost` is `{total}` in dollars, where it is known."""
+
+    input: int = 0
+    output: int = 0
+    total_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: dict[str, float] | UnsetType = UNSET
+
+
+class RunFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: str = "unknown"
+    detail: Json | None = None
+
+
+class RunResult(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a run that ended by itself left. Stored as JSON."""
+
+    text: str | None = None
+    """None: there is no answer, another run answers in its place."""
+    media: list[Json] = []
+    usage: RunUsage = RunUsage()
+    tools: list[str] = []
+    """Those that succeeded, one for each call."""
+    provider: str | None = None
+    model: str | None = None
+    effects: RunEffects = RunEffects()
+    failure: RunFailure | None = None
+
+
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """A message that wants an answer. `run_id` is the caller's idempotency key."""
+    """A message to be answered. `run_id` is the caller's idempotency key."""
 
     run_id: str
     session: NewSession
@@ -160,10 +221,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     mode: QueueMode = "steer"
     timeout_ms: int | None = None
-    options: Json = {}
-    """Everything else the caller asked for: thinking, model, provenance. `grant` is ours, never the caller's own words:
-    a `Grant` in builtins, under which the run acts (see `passed_on`). A run a channel's message started has `origin`
-    instead: `{channel, accountId, to, chatType, threadId?, space?, sender: {id, ...}}`, as the channel vouches."""
+    options: RunOptions = RunOptions()
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -175,7 +233,7 @@ class Run(Struct, frozen=True, kw_only=True):
     mode: QueueMode
     message: str
     accepted_at: int
-    options: Json = {}
+    options: RunOptions = RunOptions()
     attachments: tuple[StoredAttachment, ...] = ()
     timeout_ms: int | None = None
     owner: str | None = None
@@ -183,8 +241,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     stop_reason: str | None = None
     error: str | None = None
-    result: Json | None = None
-    """`{text, media, usage, provider, model}` of a run that answered."""
+    result: RunResult = RunResult()
     merged_into: str | None = None
     """The run that answers in this one's place."""
 
@@ -194,7 +251,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class RunClaim(Struct, frozen=True, kw_only=True):
-    """A run this process has to carry out now, and the messages that joined the transcript with it."""
+    """A run that this process has to execute now, and the messages added to the transcript with it."""
 
     run: Run
     session: Session
@@ -202,35 +259,35 @@ class RunClaim(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...]
     messages: tuple[TranscriptMessage, ...]
     merged: tuple[Run, ...] = ()
-    """Runs that ended because this one answers for them."""
+    """Runs that ended because this one answers their messages too."""
 
 
 class RunAdmission(Struct, frozen=True, kw_only=True):
-    """What became of a request: a run that exists already, one that waits, or one to carry out now."""
+    """The run of a request: one that existed already, one that waits, or one to execute now (`claim`)."""
 
     run: Run
     is_new: bool
     claim: RunClaim | None = None
     blocking_run: Run | None = None
-    """The run that is in the way."""
+    """The run that it waits for."""
     ended_runs: tuple[Run, ...] = ()
-    """Runs of dead processes that were in the way and are ended now."""
+    """Runs of dead processes in the same session, which are ended now."""
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """How a run ended, and what it leaves in the transcript."""
+    """How a run ended, and the messages it adds to the transcript."""
 
     status: RunStatus
     stop_reason: str
     error: str | None = None
-    result: Json | None = None
+    result: RunResult = RunResult()
     drafts: tuple[MessageDraft, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
     provider: str | None = None
     model: str | None = None
     resume: str | None = None
-    """None keeps what is stored; an empty text drops it."""
+    """The runtime's id of the conversation. None keeps the stored one; an empty text drops it."""
 
 
 class FinishedRun(Struct, frozen=True, kw_only=True):
@@ -251,11 +308,11 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
 
 class Subagent(Struct, frozen=True, kw_only=True):
-    """A session that another one started to have a task done, and what became of the task."""
+    """A session that another one started to have a task done, and the state of the task."""
 
     child_key: str
     run_id: str
-    """The run that carries the task out; another one after it was steered."""
+    """The run that does the task; another one after it was steered."""
     requester_key: str
     grant: Grant
     """Under which the requester acted; its answer to the result is given under it again."""
@@ -267,26 +324,26 @@ class Subagent(Struct, frozen=True, kw_only=True):
     mode: str = "run"
     cleanup: str = "keep"
     timeout_ms: int = 0
-    """0 = as long as a run may take at all."""
+    """0: as long as a run may take at all."""
     ended_at: int | None = None
     outcome: str | None = None
     """`ok`, `error`, `timeout`, `aborted` or `killed`."""
     error: str | None = None
     delivery: str = "pending"
-    """Of the result to the requester: `pending`, `delivered`, `silent` (there was nothing to say), `killed`,
-    `steering` (another run takes over), `failed`."""
+    """Of the result to the requester: `pending`, `delivered`, `silent` (the result is empty), `killed`, `steering`
+    (another run takes over), `failed`."""
     tries: int = 0
     archived: bool = False
 
 
 class SubagentQuery(Struct, frozen=True, kw_only=True):
-    """Sub-agents, those active last first."""
+    """Sub-agents, the latest active first."""
 
     outcomes: tuple[str | None, ...] | None = None
-    """Only with one of these; None among them: still at work."""
+    """Only with one of these; None among them: still running."""
     agent_id: str | None = None
     session_key: str | None = None
-    """Who sent it off, or the session it works in."""
+    """The requester's session, or the sub-agent's own."""
     after: tuple[int, int] | None = None
     """When the last of the page before was active, and its position."""
     limit: int = 100
@@ -303,7 +360,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
-# ---- news of runs --------------------------------------------------------------------------------------------
+# ---- events of runs ------------------------------------------------------------------------------------------
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
@@ -316,14 +373,14 @@ class RunOutput(Struct, frozen=True, kw_only=True):
 
 
 class MessagesAdded(Struct, frozen=True, kw_only=True):
-    """`messages` are in the transcript, on disk."""
+    """`messages` were added to the transcript and are on disk."""
 
     run: Run
     messages: tuple[TranscriptMessage, ...]
 
 
 class RunEnded(Struct, frozen=True, kw_only=True):
-    """It has ended and its result is on disk. `messages` joined the transcript with it."""
+    """The run has ended and its result is on disk, with the `messages` it added to the transcript."""
 
     run: Run
     session: Session | None = None

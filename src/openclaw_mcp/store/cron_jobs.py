@@ -1,4 +1,4 @@
-"""The book of jobs: a due job is claimed by one process, carried out once, and settled with its log in one commit."""
+"""Stores jobs: a due job is claimed by one process, executed once, and finished with its log entry in one commit."""
 
 import logging
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ from .tables import cron_runs as runs
 
 logger = logging.getLogger(__name__)
 
-RUN_RETENTION_MS: Final = 90 * 86_400_000  # three months of history is what anybody asks for
-PRUNE_EVERY: Final = 64  # log entries between looks whether a job has too many
+RUN_RETENTION_MS: Final = 90 * 86_400_000  # three months of history
+PRUNE_EVERY: Final = 64  # log entries between checks whether a job has too many
 
 # Built once: making a statement costs more than running it.
 _SELECT_JOB = select(jobs).where(jobs.c.id == bindparam("wanted"))
@@ -73,7 +73,7 @@ _SELECT_LAST_RUN_ID = select(func.max(runs.c.id))
 
 
 class SqlCronJobRepository:
-    """A `CronBook` over the store."""
+    """A `CronJobRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -105,7 +105,7 @@ class SqlCronJobRepository:
         return None if row is None else job_from_row(row)
 
     async def page(self, query: JobQuery) -> tuple[Sequence[CronJob], int]:
-        where = list(_job_filters(query))
+        where = _job_filters(query)
         column = {"next_at": jobs.c.next_at, "updated_at": jobs.c.updated_at, "name": jobs.c.name}[query.sort]
         order = (column.desc() if query.descending else column.asc()).nulls_last()
         statement = select(jobs).where(*where).order_by(order, jobs.c.id).limit(query.limit).offset(query.offset)
@@ -125,7 +125,7 @@ class SqlCronJobRepository:
 
     async def remove(self, job_id: str) -> bool:
         statement = delete(jobs).where(jobs.c.id == job_id)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def count(self) -> int:
         statement = select(func.count()).select_from(jobs)
@@ -149,8 +149,8 @@ class SqlCronJobRepository:
                 try:
                     job = job_from_row(row)
                 except msgspec.MsgspecError:
-                    # One that can't be read, from another version perhaps, must not hold up the others.
-                    logger.exception("cron job %s can't be read; it is disabled", row.id)
+                    # One that can't be read, from another version perhaps, must not delay the others.
+                    logger.exception("cron: job %s can't be read, it is disabled", row.id)
                     connection.execute(update(jobs).where(jobs.c.id == row.id).values(enabled=False, next_at=None))
                     continue
                 run_id = f"cron:{job.id}:{row.next_at}:{name}"
@@ -191,13 +191,13 @@ class SqlCronJobRepository:
             return found
 
         if await self._store.read(lambda connection: connection.execute(going.limit(1)).first()) is None:
-            return ()  # a look costs no write while there is nobody else
+            return ()  # no write while there is no other process
         return await self._store.write(work)
 
     async def begin(self, run_id: str) -> bool:
         mine = (runs.c.run_id == run_id, runs.c.status == "running", runs.c.owner == self.instance)
         statement = update(runs).where(*mine).values(begun=True)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def finish(self, firing: JobFiring, outcome: FiringOutcome) -> CronJob | None:
         def work(connection: Connection) -> CronJob | None:
@@ -230,12 +230,12 @@ class SqlCronJobRepository:
         same = (jobs.c.id == bindparam("wanted"), jobs.c.next_at == bindparam("had"))
         statement = update(jobs).where(*same).values(next_at=bindparam("next"))
         rows = [{"wanted": job_id, "had": had, "next": due} for job_id, had, due in times]
-        await self._store.write(lambda connection: connection.execute(statement, rows) and None)
+        await self._store.execute(statement, rows)
 
-    # ---- what came of them ---------------------------------------------------------------------------------------
+    # ---- results -------------------------------------------------------------------------------------------------
 
     async def read_log(self, query: JobLogQuery) -> tuple[Sequence[Json], int]:
-        where = list(_log_filters(query))
+        where = _log_filters(query)
         order = runs.c.id.desc() if query.descending else runs.c.id.asc()
         statement = select(runs.c.entry).where(*where).order_by(order).limit(query.limit).offset(query.offset)
         total = select(func.count()).select_from(runs).where(*where)
@@ -263,7 +263,7 @@ class SqlCronJobRepository:
 
 
 class _ClaimBatch:
-    """The rows of one claim, gathered so that each table is written once however many jobs are due."""
+    """The rows of one claim, collected so that each table is written once however many jobs are due."""
 
     def __init__(self, connection: Connection, owner: str, now: int) -> None:
         self._connection, self._owner, self._now = connection, owner, now
@@ -304,7 +304,7 @@ class _ClaimBatch:
             statement.run_each(self._connection, rows)
         if self._ended_rows:
             last = self._connection.execute(_SELECT_LAST_RUN_ID).scalar() or 0
-            # As many places as were just taken: one in PRUNE_EVERY of them has its job's log looked at.
+            # The ids just given out: one in PRUNE_EVERY of them has its job's log pruned.
             ended = [one for one in self.claims if one.outcome is not None]
             for place, one in enumerate(ended, last - len(ended) + 1):
                 if one.outcome is not None and _should_prune(place):
@@ -340,7 +340,7 @@ def _update_job(connection: Connection, old: CronJob, job: CronJob | None, *, ru
 
 
 def _prune(connection: Connection, job_id: str, keep: int) -> None:
-    """Keep the newest entries of a job: the oldest to go is found by its place."""
+    """Keep the newest entries of a job: the oldest to be deleted is found by its position."""
     place = select(runs.c.id).where(runs.c.job_id == job_id).order_by(runs.c.id.desc()).offset(keep).limit(1)
     oldest = connection.execute(place).scalar()
     if oldest is not None:
@@ -348,15 +348,12 @@ def _prune(connection: Connection, job_id: str, keep: int) -> None:
         connection.execute(delete(runs).where(*ended))
 
 
-def _job_filters(query: JobQuery) -> Sequence[ColumnElement[bool]]:
-    where: list[ColumnElement[bool]] = []
-    if query.enabled is not None:
-        where.append(jobs.c.enabled == query.enabled)
-    for column, value in ((jobs.c.kind, query.kind), (jobs.c.session_key, query.session_key)):
-        if value is not None:
-            where.append(column == value)
-    if query.agent_id is not None:
-        where.append(jobs.c.agent_id == query.agent_id)
+def _job_filters(query: JobQuery) -> list[ColumnElement[bool]]:
+    where = [
+        jobs.c[name] == value
+        for name in ("enabled", "kind", "session_key", "agent_id")
+        if (value := getattr(query, name)) is not None
+    ]
     if query.last_status is not None:
         unknown = query.last_status == "unknown"
         where.append(jobs.c.last_status.is_(None) if unknown else jobs.c.last_status == query.last_status)
@@ -365,13 +362,13 @@ def _job_filters(query: JobQuery) -> Sequence[ColumnElement[bool]]:
     return where
 
 
-def _log_filters(query: JobLogQuery) -> Sequence[ColumnElement[bool]]:
+def _log_filters(query: JobLogQuery) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [runs.c.status != "running"]
-    for column, value in ((runs.c.job_id, query.job_id), (runs.c.run_id, query.run_id)):
-        if value is not None:
-            where.append(column == value)
-    if query.agent_id is not None:
-        where.append(runs.c.agent_id == query.agent_id)
+    where += [
+        runs.c[name] == value
+        for name in ("job_id", "run_id", "agent_id")
+        if (value := getattr(query, name)) is not None
+    ]
     if query.statuses:
         where.append(runs.c.status.in_(query.statuses))
     if query.deliveries:

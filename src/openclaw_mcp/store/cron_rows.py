@@ -18,7 +18,7 @@ _decode_state = msgspec.json.Decoder(JobState).decode
 
 def job_columns(job: CronJob) -> dict[str, Any]:
     spec, state = job.spec, job.state
-    said = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
+    text = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""
     kept = msgspec.structs.replace(state, next_run_at_ms=None, running_at_ms=None)  # these have columns of their own
     return {
         "name": spec.name,
@@ -31,7 +31,7 @@ def job_columns(job: CronJob) -> dict[str, Any]:
         "updated_at": job.updated_at,
         "next_at": state.next_run_at_ms,
         "last_status": state.last_run_status,
-        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{said}".lower()[
+        "words": f"{spec.name}\n{spec.display_name or ''}\n{spec.description or ''}\n{text}".lower()[
             :LONGEST_SEARCH_TEXT
         ],
         "spec": to_json(spec),
@@ -54,34 +54,26 @@ def job_from_row(row: Row[Any]) -> CronJob:
 
 def active_run_row(firing: JobFiring, owner: str) -> dict[str, Any]:
     job = firing.job
-    kept = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
-    return {
-        "run_id": firing.run_id,
-        "job_id": job.id,
-        "agent_id": job.spec.agent_id,
-        "status": "running",
-        "manual": firing.manual,
-        "owner": owner,
-        "due_at": firing.due_at,
-        "at": firing.at,
-        "note": firing.note,
-        "job": to_json({**kept, "origin": job.origin}),
-    }
+    stored = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
+    encoded = to_json({**stored, "origin": job.origin})
+    return {**_firing_columns(firing, owner), "status": "running", "job": encoded}
 
 
 def instant_run_row(firing: JobFiring, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
-    """Of a firing that is over as soon as it is claimed."""
-    job = firing.job
+    """Of a firing that ends as soon as it is claimed."""
+    return {**_firing_columns(firing, owner), **ending_columns(entry, reap_at)}
+
+
+def _firing_columns(firing: JobFiring, owner: str) -> dict[str, Any]:
     return {
         "run_id": firing.run_id,
-        "job_id": job.id,
-        "agent_id": job.spec.agent_id,
+        "job_id": firing.job.id,
+        "agent_id": firing.job.spec.agent_id,
         "manual": firing.manual,
         "owner": owner,
         "due_at": firing.due_at,
         "at": firing.at,
         "note": firing.note,
-        **ending_columns(entry, reap_at),
     }
 
 
@@ -102,12 +94,12 @@ def firing_from_row(row: Row[Any]) -> JobFiring:
 
 
 def ending_columns(entry: Json, reap_at: int | None) -> dict[str, Any]:
-    said = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
+    text = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
     return {
         "status": entry["status"],
         "ended_at": entry.get("ts", now_ms()),
         "delivery_status": entry.get("deliveryStatus"),
-        "words": said.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
+        "words": text.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
         "entry": to_json(entry),
         "session_key": entry.get("sessionKey"),
         "reap_at": reap_at,

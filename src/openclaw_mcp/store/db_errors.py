@@ -1,4 +1,4 @@
-"""A database's errors in our words. The one place that reads driver error codes."""
+"""Database errors as store errors. The only module that reads driver error codes."""
 
 import sqlite3
 
@@ -30,7 +30,7 @@ def damage_error(location: str, reason: str) -> StoreDamaged:
 
 
 def translate_error(exc: DBAPIError | sqlite3.Error, location: str) -> StoreError | None:
-    """The error to raise in its place, or None for one that is a fault of ours."""
+    """The error to raise in its place, or None for a mistake in this program."""
     original = exc.orig if isinstance(exc, DBAPIError) else exc
     name = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""
     if name.startswith(SQLITE_FULL) or name in PG_FULL:

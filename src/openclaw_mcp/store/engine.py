@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
 
 BUSY_WAIT: Final = 30.0  # seconds a write waits for another process's; a commit takes milliseconds
-BUSY_POLL: Final = 0.01  # seconds between looks while another process turns a new database into one with a log
+BUSY_POLL: Final = 0.01  # seconds between attempts while another process switches a new database to WAL
 READERS: Final = 4  # readers never block; more than this only contend for the interpreter
 WAL_SIZE_LIMIT: Final = 64 * 1024 * 1024  # a burst may grow the log; it shrinks back to this
 CACHE_KIB: Final = 16 * 1024
@@ -21,7 +21,7 @@ def is_url(location: str) -> bool:
 
 
 def redact_location(location: str) -> str:
-    """`where` as others are told it: a file's path, or host and database alone, for passwords stand in many places."""
+    """`location` for logs and answers: a path, or host and database alone, since a URL has passwords in many places."""
     if not is_url(location):
         return location
     url = make_url(location)
@@ -59,7 +59,7 @@ def _create_sqlite_engine(path: str, *, begin: str, size: int, pragmas: tuple[st
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: see below
+        connection.isolation_level = None  # the driver begins no transaction by itself: see below
         _enable_wal(connection)
         # FULL: each commit waits for its fsync. Acknowledged means on disk, through a power cut too.
         for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY",
@@ -68,14 +68,14 @@ def _create_sqlite_engine(path: str, *, begin: str, size: int, pragmas: tuple[st
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # IMMEDIATE: a writer waits its turn at the start, where waiting is safe, not halfway, where it would fail.
+        # IMMEDIATE: a writer waits for others at the start, where waiting is safe, not halfway, where it would fail.
         connection.exec_driver_sql(begin)
 
     return engine
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Write-ahead logging, also when two processes meet at a new database: here SQLite does not wait by itself."""
+    """Write-ahead logging, also when two processes open a new database at once: here SQLite does not wait by itself."""
     end = time.monotonic() + BUSY_WAIT
     while True:
         try:
@@ -89,6 +89,6 @@ def _enable_wal(connection: sqlite3.Connection) -> None:
 
 
 def create_database_file(path: Path) -> None:
-    """The database holds conversations and secrets: its owner alone may look."""
+    """The database holds conversations and secrets: only its owner may read it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600, exist_ok=True)

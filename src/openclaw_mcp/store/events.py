@@ -1,4 +1,4 @@
-"""System events: what an agent is to hear with its next prompt. A few per session, the oldest give way to new ones."""
+"""System events: texts that an agent gets with its next prompt. A few per session; new ones replace the oldest."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,10 +9,10 @@ from ..core.jobs import QueuedEvent
 from .prepared_statements import PreparedStatement
 from .tables import system_events
 
-MOST_QUEUED: Final = 20  # per session, of the owner's and of others': a prompt has room for these, as in the reference
+MOST_QUEUED: Final = 20  # per session, of the owner's and of others': as many as the reference puts into a prompt
 LONGEST_EVENT: Final = 20_000  # characters of one; more belongs in a message
 GUEST_KEY_PREFIX: Final = "guest:"
-"""How the keys of events begin that no run of the owner may hear."""
+"""Prefix of the keys of events that no run of the owner may get."""
 
 _SELECT_BY_SESSION = PreparedStatement(
     select(system_events).where(system_events.c.session_key == bindparam("wanted")).order_by(system_events.c.id)
@@ -23,12 +23,12 @@ _INSERT_EVENT = PreparedStatement(insert(system_events))
 
 
 def queue_events(connection: Connection, events: Sequence[QueuedEvent]) -> None:
-    """Keep them in order, each once per key. Of more than may wait, only the newest are written at all."""
+    """Store them in order, each key once. Of more than `MOST_QUEUED`, only the newest are written."""
     by_session: dict[str, list[QueuedEvent]] = {}
     for event in events:
         by_session.setdefault(event.session, []).append(event)
-    for session, told in by_session.items():
-        _queue_for_session(connection, session, told)
+    for session, added in by_session.items():
+        _queue_for_session(connection, session, added)
 
 
 def _queue_for_session(connection: Connection, session: str, events: Sequence[QueuedEvent]) -> None:
@@ -38,7 +38,7 @@ def _queue_for_session(connection: Connection, session: str, events: Sequence[Qu
     for event in events:
         text = event.text.replace("\0", "")[:LONGEST_EVENT]
         if text == last.get(not event.owner):
-            continue  # said already and not heard yet
+            continue  # it waits already
         key = event.key if event.owner else GUEST_KEY_PREFIX + event.key
         rows[key] = {"session_key": session, "key": key, "at": event.at, "text": text}
         last[not event.owner] = text
@@ -52,14 +52,14 @@ def _queue_for_session(connection: Connection, session: str, events: Sequence[Qu
 
 
 def _find_surplus(waiting: Sequence[Row[Any]], fresh: Sequence[dict[str, Any]], *, guests: bool) -> list[int]:
-    """Those that give way. What guests say takes no room from what the owner left, nor the other way round."""
+    """Those to be deleted. Events of others never displace those of the owner, nor the other way round."""
     old = [row.id for row in waiting if is_from_guest(row) is guests]
     new = sum(row["key"].startswith(GUEST_KEY_PREFIX) is guests for row in fresh)
     return old[: max(0, len(old) + new - MOST_QUEUED)]
 
 
 def is_from_guest(event: Row[Any]) -> bool:
-    """Whether it was left by somebody who is not the owner."""
+    """Whether it comes from a person who is not the owner."""
     return bool(event.key.startswith(GUEST_KEY_PREFIX))
 
 
@@ -68,9 +68,9 @@ def _is_queued(connection: Connection, key: str) -> bool:
 
 
 def take_events(connection: Connection, session_key: str, *, is_owner: bool, multi_user: bool) -> Sequence[Row[Any]]:
-    """What waits for this session; from now on it does not. A run of the owner leaves what others said to later ones:
-    words in its prompt would be carried out with the owner's rights. In a session the owner has in common with others
-    (`shared`) the others' runs leave what was said for the owner; elsewhere whoever answers next is meant."""
+    """Take the events of this session for a run's prompt. A run of the owner leaves those of others to later runs: text
+    in its prompt would be acted on with the owner's rights. In a session that the owner shares with others
+    (`multi_user`) the others' runs leave the owner's events; elsewhere the next run takes them."""
     waiting = [
         row
         for row in _SELECT_BY_SESSION.all(connection, {"wanted": session_key})

@@ -1,4 +1,4 @@
-"""Is this database whole? Asked before anything else, so that damage stops us instead of spreading."""
+"""Checks that a database is whole, before anything else: damage stops the start instead of spreading."""
 
 import logging
 import sqlite3
@@ -12,19 +12,17 @@ from .db_errors import damage_error, translate_error
 
 logger = logging.getLogger(__name__)
 
-STARTUP_CHECK_SECONDS: Final = (
-    0.5  # seconds the start may spend; a larger database is read to its end in the background
-)
+STARTUP_CHECK_SECONDS: Final = 0.5  # that the start may take; a larger database is checked in the background
 SQLITE_HEADER: Final = b"SQLite format 3\x00"
-PROGRESS_STEPS: Final = 20_000  # virtual machine steps between two looks at the clock
+PROGRESS_STEPS: Final = 20_000  # virtual machine steps between two checks of the deadline
 
 
 def check_integrity(
     path: Path, *, seconds: float | None = STARTUP_CHECK_SECONDS, stop: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Whether the whole file was read within `seconds` (None = as long as it takes) and found sound.
+    """Whether the whole file was read within `seconds` (None: as long as it takes).
 
-    Raises StoreDamaged at the first thing wrong.
+    Raises StoreDamaged at the first damage found.
     """
     if path.stat().st_size == 0:
         return True
@@ -36,7 +34,7 @@ def check_integrity(
             late = _set_deadline(connection, deadline, stop)
             row = connection.execute("PRAGMA quick_check(1)").fetchone()
             if row is None or row[0] != "ok":
-                raise damage_error(str(path), row[0] if row else "no verdict")
+                raise damage_error(str(path), row[0] if row else "no result of the check")
             return True
         finally:
             connection.close()

@@ -1,4 +1,4 @@
-"""The book of local conversations: messages of the built-in channel."""
+"""Stores local conversations: messages of the built-in channel."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,8 +13,7 @@ from ..core.ids import new_id
 from ..core.mail import NewLocalMessage
 from ..core.model import Json
 from ..core.sessions import now_ms
-from .batched_write import BatchedWrite
-from .bulk_statements import insert_returning
+from .prepared_statements import PreparedStatement
 from .rows import shorten_key, to_json, upsert_for
 from .store import SqlStore
 from .tables import local_files, local_messages
@@ -29,23 +28,23 @@ _BY_UID = select(_COLUMNS.id, _COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.ui
 
 
 class SqlLocalMessageRepository:
-    """A `LocalBook` over the store."""
+    """A `LocalMessageRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._add_batched = BatchedWrite(store, _insert_messages)
+        self._add_batched = store.batch(_insert_messages)
 
     async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
-        seen = StoredMessage(
+        message = StoredMessage(
             id=new_id(), sender=new.sender, text=new.text.replace("\0", ""), at=now_ms(), mine=new.mine,
             thread=new.thread, reply_to=new.reply_to,
             attachments=tuple(_describe_attachment(attachment) for attachment in new.attachments),
             extra=new.extra,
         )  # fmt: skip
-        return await self._add_batched((new, seen, to_json(seen)))
+        return await self._add_batched((new, message, to_json(message)))
 
     async def get(self, account: str, conversation: str, id: str) -> StoredMessage | None:
-        row = await self._store.read(lambda c: c.execute(_BY_UID, _lookup_params(account, conversation, id)).first())
+        row = await self._store.fetch_first(_BY_UID, _lookup_params(account, conversation, id))
         return None if row is None else _read_body(row.body)
 
     async def change(
@@ -64,7 +63,7 @@ class SqlLocalMessageRepository:
     async def remove(self, account: str, conversation: str, id: str) -> bool:
         statement = delete(local_messages).where(_IN_CONVERSATION, _COLUMNS.uid == bindparam("named"))
         place = _lookup_params(account, conversation, id)
-        return await self._store.write(lambda connection: connection.execute(statement, place).rowcount > 0)
+        return await self._store.execute(statement, place) > 0
 
     async def read(
         self, account: str, conversation: str, *, limit: int, thread: str | None = None, before: str | None = None
@@ -84,14 +83,14 @@ class SqlLocalMessageRepository:
     async def list_recent(self, account: str, *, since: int, limit: int) -> Sequence[tuple[str, StoredMessage]]:
         wanted = select(_COLUMNS.conversation, _COLUMNS.body).where(_COLUMNS.account == account, _COLUMNS.at >= since)
         statement = wanted.order_by(_COLUMNS.id.desc()).limit(limit)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         found = [(row.conversation, _read_body(row.body)) for row in reversed(rows)]
-        return [(conversation, seen) for conversation, seen in found if not seen.mine]
+        return [(conversation, message) for conversation, message in found if not message.mine]
 
     async def files(self, account: str, conversation: str, id: str) -> Sequence[Attachment]:
         where = and_(_COLUMNS.account == account, _COLUMNS.conversation == conversation, _COLUMNS.uid == id)
         statement = select(local_files).join(local_messages).where(where).order_by(local_files.c.n)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [
             Attachment(mime_type=row.mime_type, name=row.name, data=row.data, url=web_address(row.url)) for row in rows
         ]
@@ -105,7 +104,7 @@ class SqlLocalMessageRepository:
             .order_by(latest.desc())
             .limit(limit)
         )
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [{"name": row.conversation, "messages": row.messages, "updatedAt": row.latest} for row in rows]
 
 
@@ -114,41 +113,34 @@ def _insert_messages(
 ) -> list[tuple[StoredMessage, bool]]:
     rows = [
         {
-            "account": note.account,
-            "conversation": note.conversation,
-            "uid": seen.id,
-            "key": shorten_key(note.key),
-            "thread": note.thread,
-            "at": seen.at,
+            "account": new.account,
+            "conversation": new.conversation,
+            "uid": message.id,
+            "key": shorten_key(new.key),
+            "thread": new.thread,
+            "at": message.at,
             "body": body,
         }
-        for note, seen, body in items
+        for new, message, body in items
     ]
     results = []
-    for added, (note, seen, _) in zip(
-        insert_returning(connection, _insert_statement(connection.dialect.name), rows), items, strict=True
-    ):
+    ids = _insert_statement(connection.dialect.name).scalar_each(connection, rows)
+    for added, (new, message, _) in zip(ids, items, strict=True):
         if added is None:
-            place = _lookup_params(note.account, note.conversation, shorten_key(note.key))
+            place = _lookup_params(new.account, new.conversation, shorten_key(new.key))
             known = connection.execute(_BY_KEY, place).scalar_one()
             results.append((_read_body(known), False))
             continue
-        if note.attachments:
-            connection.execute(
-                insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(note.attachments)]
-            )
-        results.append((seen, True))
+        if new.attachments:
+            connection.execute(insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(new.attachments)])
+        results.append((message, True))
     return results
 
 
 @cache
-def _insert_statement(dialect: str) -> Any:
-    """Built once for a database: making a statement costs more than running it."""
-    return (
-        upsert_for(dialect, local_messages)
-        .on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
-        .returning(_COLUMNS.id)
-    )
+def _insert_statement(dialect: str) -> PreparedStatement:
+    new = upsert_for(dialect, local_messages).on_conflict_do_nothing(index_elements=["account", "conversation", "key"])
+    return PreparedStatement(new.returning(_COLUMNS.id))
 
 
 def _lookup_params(account: str, conversation: str, key: str) -> Json:
@@ -156,20 +148,20 @@ def _lookup_params(account: str, conversation: str, key: str) -> Json:
 
 
 def _read_body(body: str) -> StoredMessage:
-    """A message of the book. Older ones name the places of files on this machine, which are nobody's to know."""
-    seen = _decode_stored_message(body)
-    if all("url" not in file or web_address(file["url"]) for file in seen.attachments):
-        return seen
+    """A stored message. Older ones name paths of files on this machine, which are not to be shown."""
+    message = _decode_stored_message(body)
+    if all("url" not in file or web_address(file["url"]) for file in message.attachments):
+        return message
     files = [
         {name: value for name, value in file.items() if name != "url" or web_address(value)}
-        for file in seen.attachments
+        for file in message.attachments
     ]
-    return msgspec.structs.replace(seen, attachments=tuple(files))
+    return msgspec.structs.replace(message, attachments=tuple(files))
 
 
 def _describe_attachment(attachment: Attachment) -> Json:
-    shown: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
-    return shown | ({"url": attachment.web_address} if attachment.web_address else {})
+    described: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
+    return described | ({"url": attachment.web_address} if attachment.web_address else {})
 
 
 def _file_columns(message: int, n: int, attachment: Attachment) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The mailroom's books: letters on their way out, arrivals, and people who asked to be let in."""
+"""Stores messages of channels: the outbox, the inbox, and the senders who wait for approval."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,8 +11,7 @@ from ..core.channel import ChatAddress, DeliveryReceipt, InboundMessage, Outboun
 from ..core.ids import new_id
 from ..core.mail import InboxEntry, NewOutboxMessage, OutboxMessage, OutboxStatus, SenderApproval
 from ..core.sessions import now_ms
-from .batched_write import BatchedWrite
-from .bulk_statements import insert_returning
+from .prepared_statements import PreparedStatement
 from .rows import from_json, shorten_key, to_json, upsert_for
 from .store import SqlStore
 from .tables import acquaintances, inbox, outbox
@@ -21,7 +20,7 @@ _decode_messages = msgspec.json.Decoder(tuple[OutboundMessage, ...]).decode
 _decode_receipts = msgspec.json.Decoder(tuple[DeliveryReceipt, ...]).decode
 _decode_inbound = msgspec.json.Decoder(InboundMessage).decode
 
-MAX_CLAIMED: Final = 1000  # letters or arrivals read at once when work is taken up; the rest follows
+MAX_CLAIMED: Final = 1000  # messages read at once; the rest follows
 
 _BY_KEY = select(outbox).where(outbox.c.key == bindparam("wanted"))
 _BY_UID = select(outbox).where(outbox.c.uid == bindparam("wanted"))
@@ -57,7 +56,7 @@ class SqlOutbox:
         return await self._store.write(work)
 
     async def get(self, uid: str) -> OutboxMessage | None:
-        row = await self._store.read(lambda connection: connection.execute(_BY_UID, {"wanted": uid}).first())
+        row = await self._store.fetch_first(_BY_UID, {"wanted": uid})
         return None if row is None else _outbox_message_from_row(row)
 
     async def update(self, message: OutboxMessage) -> None:
@@ -65,10 +64,10 @@ class SqlOutbox:
             "status": message.status, "tries": message.tries, "due_at": message.due_at, "error": message.error,
             "receipts": to_json(message.receipts), "updated_at": now_ms(),
         }  # fmt: skip
-        if message.status == "sent":  # what it said is kept for a while, the bytes of its files are not
+        if message.status == "sent":  # its text is kept for a while, the bytes of its files are not
             values["letters"] = to_json(_strip_attachment_data(message.parts))
         statement = _UPDATE_BY_UID.values(values)
-        await self._store.write(lambda connection: connection.execute(statement, {"wanted": message.uid}) and None)
+        await self._store.execute(statement, {"wanted": message.uid})
 
     async def adopt(self, *, after: int = 0) -> Sequence[OutboxMessage]:
         mine = self._store.instance
@@ -88,7 +87,7 @@ class SqlOutbox:
         statement = select(outbox).order_by(outbox.c.id.desc()).limit(limit)
         if status is not None:
             statement = statement.where(outbox.c.status == status)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [
             msgspec.structs.replace(mail, parts=_strip_attachment_data(mail.parts))
             for mail in map(_outbox_message_from_row, rows)
@@ -96,7 +95,7 @@ class SqlOutbox:
 
     async def drop(self, uid: str) -> bool:
         statement = delete(outbox).where(outbox.c.uid == uid, outbox.c.status != "sent")
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def list_direct_sends(self, session: str, *, since: int) -> Sequence[OutboxMessage]:
         statement = (
@@ -108,12 +107,12 @@ class SqlOutbox:
             )
             .order_by(outbox.c.id)
         )
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [_outbox_message_from_row(row) for row in rows]
 
     async def prune(self, *, before: int) -> int:
         statement = delete(outbox).where(outbox.c.status != "queued", outbox.c.updated_at < before)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+        return await self._store.execute(statement)
 
 
 class SqlInbox:
@@ -121,14 +120,14 @@ class SqlInbox:
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._insert_batched = BatchedWrite(store, _insert_inbound)
+        self._insert_batched = store.batch(_insert_inbound)
 
     async def add(self, message: InboundMessage) -> InboxEntry | None:
         return await self._insert_batched((message, to_json(message)))
 
     async def link_run(self, id: int, *, run_id: str, session: str) -> None:
         statement = update(inbox).where(inbox.c.id == id).values(status="asked", run_id=run_id, session=session)
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def merge(self, id: int, message: InboundMessage, *, others: Sequence[int]) -> None:
         whole = update(inbox).where(inbox.c.id == id).values(heard=to_json(message))
@@ -141,12 +140,12 @@ class SqlInbox:
 
     async def mark_complete(self, ids: Sequence[int]) -> None:
         rows = [{"one": id} for id in ids]
-        await self._store.write(lambda connection: connection.execute(_MARK_DONE, rows) and None)
+        await self._store.execute(_MARK_DONE, rows)
 
     async def pending(self, *, after: int) -> Sequence[InboxEntry]:
         owed = select(inbox).where(inbox.c.status != "done", inbox.c.id > after)
         statement = owed.order_by(inbox.c.id).limit(MAX_CLAIMED)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [
             InboxEntry(
                 id=row.id, message=_decode_inbound(row.heard), status=row.status, run_id=row.run_id, session=row.session
@@ -156,14 +155,14 @@ class SqlInbox:
 
     async def prune(self, *, before: int) -> int:
         statement = delete(inbox).where(inbox.c.status == "done", inbox.c.at < before)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+        return await self._store.execute(statement)
 
 
 _APPROVALS = acquaintances.c
 
 
 class SqlSenderApprovalRepository:
-    """A `People` over the store."""
+    """A `SenderApprovalRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -193,24 +192,24 @@ class SqlSenderApprovalRepository:
 
     async def approve(self, channel: str, code: str, *, since: int) -> SenderApproval | None:
         def work(connection: Connection) -> SenderApproval | None:
-            bears = and_(
+            matches = and_(
                 _APPROVALS.channel == channel, _APPROVALS.code == code, or_(_APPROVALS.approved, _APPROVALS.at >= since)
             )
-            row = connection.execute(select(acquaintances).where(bears)).first()
+            row = connection.execute(select(acquaintances).where(matches)).first()
             if row is None:
                 return None
-            connection.execute(update(acquaintances).where(bears).values(approved=True))
+            connection.execute(update(acquaintances).where(matches).values(approved=True))
             return msgspec.structs.replace(_approval_from_row(row), approved=True)
 
         return await self._store.write(work)
 
     async def remove(self, channel: str, sender: str) -> bool:
         statement = delete(acquaintances).where(_APPROVALS.channel == channel, _APPROVALS.sender == sender)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
     async def all(self) -> Sequence[SenderApproval]:
         statement = select(acquaintances).order_by(_APPROVALS.at)
-        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        rows = await self._store.fetch(statement)
         return [_approval_from_row(row) for row in rows]
 
 
@@ -221,28 +220,28 @@ def _outbox_insert(dialect: str) -> Any:
 
 
 @cache
-def _inbox_insert(dialect: str) -> Any:
+def _inbox_insert(dialect: str) -> PreparedStatement:
     statement = upsert_for(dialect, inbox).on_conflict_do_nothing(index_elements=["channel", "account", "message"])
-    return statement.returning(inbox.c.id)
+    return PreparedStatement(statement.returning(inbox.c.id))
 
 
 def _insert_inbound(connection: Connection, items: Sequence[tuple[InboundMessage, str]]) -> list[InboxEntry | None]:
     at = now_ms()
     rows = [
         {
-            "channel": heard.address.channel,
-            "account": heard.address.account,
-            "message": shorten_key(heard.id),
+            "channel": message.address.channel,
+            "account": message.address.account,
+            "message": shorten_key(message.id),
             "status": "new",
             "at": at,
-            "heard": told,
+            "heard": encoded,
         }
-        for heard, told in items
+        for message, encoded in items
     ]
-    added = insert_returning(connection, _inbox_insert(connection.dialect.name), rows)
+    added = _inbox_insert(connection.dialect.name).scalar_each(connection, rows)
     return [
-        None if id is None else InboxEntry(id=id, message=heard, status="new")
-        for id, (heard, _) in zip(added, items, strict=True)
+        None if id is None else InboxEntry(id=id, message=message, status="new")
+        for id, (message, _) in zip(added, items, strict=True)
     ]
 
 
@@ -270,13 +269,9 @@ def _outbox_message_from_row(row: Row[Any]) -> OutboxMessage:
 
 
 def _strip_attachment_data(messages: tuple[OutboundMessage, ...]) -> tuple[OutboundMessage, ...]:
+    replace = msgspec.structs.replace
     return tuple(
-        msgspec.structs.replace(
-            letter, attachments=tuple(msgspec.structs.replace(a, data=None) for a in letter.attachments)
-        )
-        if letter.attachments
-        else letter
-        for letter in messages
+        replace(message, attachments=tuple(replace(a, data=None) for a in message.attachments)) for message in messages
     )
 
 

@@ -1,4 +1,4 @@
-"""Who is alive? Each process holds a lock that falls when it dies, however it dies: its runs are known at once."""
+"""Which processes are alive: each holds a lock that is released when it dies, however it dies."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ class FileProcessLock:
         while True:
             descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
             lock_file(descriptor)
-            # Another may have swept the file away between the two calls above: then the lock is on nothing.
+            # Another process may have removed the file between the two calls above: then the lock is on no file.
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 self._descriptor = descriptor
                 return
@@ -77,7 +77,7 @@ class AdvisoryProcessLock:
             try:
                 self._connection.execute(text("SELECT 1"))
                 return
-            except Exception:  # noqa: BLE001  (lost, whatever the reason: begin anew)
+            except Exception:  # noqa: BLE001  (the connection is lost for any reason: take another)
                 self._connection.invalidate()
                 self._connection.close()
         self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -91,7 +91,7 @@ class AdvisoryProcessLock:
 
     def release(self) -> None:
         if self._connection is not None:
-            self._connection.invalidate()  # not merely back to the pool: the lock belongs to the connection
+            self._connection.invalidate()  # not only returned to the pool: the lock belongs to the connection
             self._connection.close()
             self._connection = None
 

@@ -1,4 +1,4 @@
-"""Rows and values: how each is made of the other, and the few statements every book needs."""
+"""Conversions between rows and values, and the few statements that several repositories need."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,17 +10,32 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
-from ..core.sessions import MessageDraft, NewSession, Run, Session, StoredAttachment, TranscriptMessage, now_ms
+from ..core.sessions import (
+    MessageDraft,
+    NewSession,
+    Run,
+    RunOptions,
+    RunResult,
+    Session,
+    StoredAttachment,
+    TranscriptMessage,
+    now_ms,
+)
 from .prepared_statements import PreparedStatement
 from .tables import messages, runs, session_counts, sessions
 
 encode = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
+_decode_options = msgspec.json.Decoder(RunOptions).decode
+_decode_result = msgspec.json.Decoder(RunResult).decode
 _decode_attachments = msgspec.json.Decoder(tuple[StoredAttachment, ...]).decode
 
-_SESSION_FIELDS = ["position" if column.name == "id" else column.name for column in sessions.c]
+_COLUMNS = [column.name for column in sessions.c]
+assert ["id", *Session.__struct_fields__] == [*_COLUMNS, "position"], "`session_from_row` makes one of the other"
+_BOOLEANS = slice(_COLUMNS.index("archived"), _COLUMNS.index("unread") + 1)
+_ENTRY = _COLUMNS.index("entry")
 MAX_KEY_LENGTH = 256  # characters; PostgreSQL refuses what its column can't hold
-PREVIEW_LENGTH = 200  # characters of a message kept beside its session, for lists
+PREVIEW_LENGTH = 200  # characters of a message stored in its session's row, for lists
 
 
 def to_json(value: Any) -> str:
@@ -32,13 +47,13 @@ def from_json(text: str) -> Any:
 
 
 def upsert(connection: Connection, table: Table) -> Any:
-    """An INSERT that knows ON CONFLICT, in the words of this database."""
+    """An INSERT with ON CONFLICT, in the dialect of this database."""
     return upsert_for(connection.dialect.name, table)
 
 
 def upsert_for(dialect: str, table: Table) -> Any:
     if dialect == "postgresql":
-        # Here for start-up: an eighth of the store's import, for those who use SQLite.
+        # Here for start-up: an eighth of the store's import, which SQLite does not need.
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)
@@ -46,14 +61,19 @@ def upsert_for(dialect: str, table: Table) -> Any:
 
 
 def shorten_key(key: str) -> str:
-    """A key that fits its column: a long one keeps its beginning, and a digest stands for the rest."""
+    """A key that fits its column: a long one keeps its beginning and gets a digest for the rest."""
     return key if len(key) <= MAX_KEY_LENGTH else f"{key[:100]}#{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def session_from_row(row: Row[Any]) -> Session:
-    """Of a row that holds every column of `sessions`, in their order."""
-    fields: dict[str, Any] = dict(zip(_SESSION_FIELDS, row, strict=True))
-    return Session(**fields | {"entry": from_json(fields["entry"])})
+def session_from_row(row: Sequence[Any]) -> Session:
+    """Of a row that begins with every column of `sessions`, in their order."""
+    archived, pinned, unread = row[_BOOLEANS]  # SQLite has none: 0 and 1
+    entry = row[_ENTRY]
+    values = (
+        *row[1 : _BOOLEANS.start], archived == 1, pinned == 1, unread == 1, *row[_BOOLEANS.stop : _ENTRY],
+        {} if entry == "{}" else from_json(entry), row[0],
+    )  # fmt: skip
+    return Session(*values)
 
 
 def message_from_row(row: Row[Any], key: str) -> TranscriptMessage:
@@ -85,7 +105,7 @@ def run_from_row(row: Row[Any]) -> Run:
         mode=row.mode,
         message=row.message,
         accepted_at=row.accepted_at,
-        options=from_json(row.options),
+        options=_decode_options(row.options),
         attachments=_decode_attachments(row.attachments),
         timeout_ms=row.timeout_ms,
         owner=row.owner,
@@ -93,7 +113,7 @@ def run_from_row(row: Row[Any]) -> Run:
         ended_at=row.ended_at,
         stop_reason=row.stop_reason,
         error=row.error,
-        result=None if row.result is None else from_json(row.result),
+        result=_decode_result(row.result or "{}"),
         merged_into=row.merged_into,
     )
 
@@ -125,13 +145,13 @@ _UPDATE_SESSION = PreparedStatement(
 
 
 def find_session(connection: Connection, key: str, *, lock: bool = False) -> Session | None:
-    """`lock`: nobody else changes it until this transaction ends. (SQLite's writer is alone anyway.)"""
-    row = (_SELECT_SESSION_LOCKED if lock else _SELECT_SESSION).first(connection, {"wanted": key})
-    return None if row is None else session_from_row(row)
+    """`lock`: no other process changes it until this transaction ends. (SQLite has only one writer anyway.)"""
+    rows = (_SELECT_SESSION_LOCKED if lock else _SELECT_SESSION).tuples(connection, {"wanted": key})
+    return session_from_row(rows[0]) if rows else None
 
 
 def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bool]:
-    """The session of that key, locked, and whether it was made just now."""
+    """The session of that key, locked, and whether it is new."""
     found = find_session(connection, new.key, lock=True)
     if found is not None:
         return found, False
@@ -145,11 +165,11 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
         "updated_at": at,
         "entry": to_json(new.entry),
     }
-    row = _insert_session(connection.dialect.name).first(connection, values)
-    if row is not None:
+    rows = _insert_session(connection.dialect.name).tuples(connection, values)
+    if rows:
         adjust_session_count(connection, new.agent_id, archived=False, delta=1)
-        return session_from_row(row), True
-    session = find_session(connection, new.key, lock=True)  # another process was quicker
+        return session_from_row(rows[0]), True
+    session = find_session(connection, new.key, lock=True)  # another process created it first
     assert session is not None
     return session, False
 
@@ -173,11 +193,12 @@ def _count_upsert(dialect: str) -> PreparedStatement:
 
 
 def update_session(connection: Connection, position: int, **values: Any) -> Session:
-    """`updated_at` never goes back, whatever the clock does."""
-    return session_from_row(_UPDATE_SESSION.first(connection, {**values, "position": position}))
+    """Set columns; the changed session."""
+    return session_from_row(_UPDATE_SESSION.tuples(connection, {**values, "position": position})[0])
 
 
 def next_update_time(session: Session) -> int:
+    """`updated_at` never decreases, whatever the clock does."""
     return max(now_ms(), session.updated_at + 1)
 
 
@@ -194,7 +215,7 @@ def append_to_transcript(
 ) -> tuple[Session, tuple[TranscriptMessage, ...]]:
     """Add to the transcript; a draft whose idempotency key is there already is left out.
 
-    `changes` are other columns of the session, written with what its row tells of the transcript.
+    `changes` are other columns of the session, written together with those that describe the transcript.
     """
     drafts = [draft for draft in drafts if not _is_duplicate(connection, session, draft)]
     if not drafts and not changes:
@@ -226,7 +247,7 @@ def _message_columns(session: Session, draft: MessageDraft, index: int, at: int)
         "run_id": draft.run_id,
         "idempotency_key": draft.idempotency_key,
         "body": to_json(draft.body),
-        "text": draft.text.replace("\0", ""),  # PostgreSQL's text has no room for it
+        "text": draft.text.replace("\0", ""),  # PostgreSQL's text can't hold it
     }
 
 
@@ -246,14 +267,14 @@ def _is_duplicate(connection: Connection, session: Session, draft: MessageDraft)
 
 
 def _transcript_columns(session: Session, drafts: Sequence[MessageDraft], at: int) -> dict[str, Any]:
-    """What the session's own row says about its transcript now."""
-    spoken = [d.text for d in drafts if d.text and d.role != "toolResult"]
-    asked = next((d.text for d in drafts if d.role == "user" and d.text), None)
+    """The columns of the session that describe its transcript."""
+    shown = [d.text for d in drafts if d.text and d.role != "toolResult"]
+    first = next((d.text for d in drafts if d.role == "user" and d.text), None)
     values: dict[str, Any] = {"message_count": session.message_count + len(drafts), "updated_at": at}
-    if spoken:
-        values["preview"] = spoken[-1].replace("\0", "")[:PREVIEW_LENGTH]
-    if asked is not None:
+    if shown:
+        values["preview"] = shown[-1].replace("\0", "")[:PREVIEW_LENGTH]
+    if first is not None:
         values["last_interaction_at"] = at
         if session.title is None:
-            values["title"] = asked.replace("\0", "")[:PREVIEW_LENGTH]
+            values["title"] = first.replace("\0", "")[:PREVIEW_LENGTH]
     return values

@@ -1,4 +1,4 @@
-"""The book of runs: admitted once, at most one going per session, ended once, whichever process does it."""
+"""Stores runs: admitted once, at most one running per session, ended once, in whatever process."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,13 @@ from ..core.sessions import (
     RunClaim,
     RunOutcome,
     RunRequest,
+    RunResult,
     Session,
     StoredAttachment,
     TranscriptMessage,
     now_ms,
 )
-from ..core.transcript import ANSWERS_IN_CONVERSATION, RunStarter, is_multi_user, mark_visibility, run_starter
+from ..core.transcript import RunStarter, is_multi_user, mark_visibility, run_starter
 from .events import is_from_guest, take_events
 from .prepared_statements import PreparedStatement
 from .rows import (
@@ -44,15 +45,15 @@ from .tables import blobs, messages, runs, sessions
 
 QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference gateway's own limit
 CUT_SHORT: Final = "cut short: the process that carried out this run stopped before it ended"
-MOST_RUN_MESSAGES: Final = (
-    1000  # messages of one run that are told again; an agent may use 200 tools, two messages each
-)
+MOST_RUN_MESSAGES: Final = 1000  # of one run that are read again; an agent may use 200 tools, two messages each
 MERGEABLE_MODES: Final = ("steer", "collect", "interrupt")
-"""Messages that wait and are answered together, by the last one's run."""
-EMPTY: Final[Mapping[str, bytes]] = {}
+"""Modes of waiting messages that are answered together, by the run of the last one."""
+NO_RESULT: Final = RunResult()
+NO_BLOBS: Final[Mapping[str, bytes]] = {}
+NO_COLUMNS: Final[Mapping[str, Any]] = {}
 
 # Built once: making a statement costs more than running it. The states are spelled out as in the index of open runs,
-# or SQLite would not know that the index serves.
+# or SQLite would not use the index.
 _OPEN_RUNS = SELECT_RUN.where(runs.c.session == bindparam("wanted"), text("runs.status IN ('queued', 'running')"))
 _SELECT_OPEN_IN_SESSION = PreparedStatement(_OPEN_RUNS.order_by(runs.c.id))
 _SELECT_RUN_LOCKED = PreparedStatement(SELECT_RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs))
@@ -61,7 +62,7 @@ _UPDATE_RUN = PreparedStatement(update(runs).where(runs.c.run_id == bindparam("w
 
 
 class SqlRunRepository:
-    """A `RunBook` over the store."""
+    """A `RunRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -82,12 +83,12 @@ class SqlRunRepository:
             now = busy is None and not waiting
             run = self._insert(connection, session, request, start_now=now)
             if busy is not None:
-                return RunAdmission(run=run, is_new=True, blocking_run=busy)  # and so nothing was cut
-            at_hand = _blobs_by_digest(run, request)
+                return RunAdmission(run=run, is_new=True, blocking_run=busy)  # and so no run was cut short
+            given = _blobs_by_digest(run, request)
             if now:
-                claim = self._begin(connection, session, run, [run], at_hand)
+                claim = self._begin(connection, session, run, [run], given)
             else:
-                claim = self._claim(connection, session, [*waiting, run], at_hand)
+                claim = self._claim(connection, session, [*waiting, run], given)
                 run = claim.run if claim.run.run_id == run.run_id else _require_run(connection, run.run_id)
             return RunAdmission(run=run, is_new=True, claim=claim, ended_runs=tuple(cut))
 
@@ -120,7 +121,7 @@ class SqlRunRepository:
         return await self._store.read(lambda connection: find_run(connection, run_id))
 
     async def answer_messages(self, run: Run) -> Sequence[TranscriptMessage]:
-        # From the newest back: a run that just ended is at the end, however long the transcript.
+        # The newest first: a run that just ended is at the end of the transcript, however long that is.
         newest = (
             select(messages)
             .join(sessions, sessions.c.id == messages.c.session)
@@ -145,7 +146,7 @@ class SqlRunRepository:
 
     async def request_stop(self, run_ids: Sequence[str]) -> None:
         statement = update(runs).where(runs.c.run_id.in_(run_ids), runs.c.status == "running").values(stop_asked=True)
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def has_open_runs(self) -> bool:
         statement = select(runs.c.id).where(runs.c.status.in_(("queued", "running"))).limit(1)
@@ -188,39 +189,39 @@ class SqlRunRepository:
         return await self._store.read(work)
 
     def _find_own_run(self, connection: Connection, run_id: str) -> Run | None:
-        """The run, if it still goes and is this process's: one that was taken for dead must not answer twice."""
+        """The run, if it is running in this process: one that was ended as a dead process's must not end twice."""
         row = _SELECT_RUN_LOCKED.first(connection, {"wanted": run_id})
         return run_from_row(row) if row is not None and row.status == "running" and row.owner == self.instance else None
 
     def _load_open_runs(self, connection: Connection, session: Session) -> tuple[Run | None, list[Run], list[Run]]:
-        """The run that goes in this session; those that wait; those ended here, since their process is dead."""
-        going: Run | None = None
+        """The running run of this session; those that wait; those ended here because their process is dead."""
+        running: Run | None = None
         waiting, cut = [], []
         for run in [run_from_row(row) for row in _SELECT_OPEN_IN_SESSION.all(connection, {"wanted": session.position})]:
             if run.status == "queued":
                 waiting.append(run)
             elif run.owner is not None and self._store.process_lock.is_alive(connection, run.owner):
-                going = run
+                running = run
             else:
                 cut.append(_end(connection, run, RunOutcome(status="error", stop_reason="restart", error=CUT_SHORT))[0])
-        return going, waiting, cut
+        return running, waiting, cut
 
     def _find_claimable_sessions(self, connection: Connection) -> list[tuple[Session, list[Run]]]:
-        """Sessions where something waits and nothing goes."""
-        going = runs.alias()
+        """Sessions with waiting runs and no running one."""
+        running = runs.alias()
         queued = select(sessions.c.key).join(runs).where(runs.c.status == "queued").distinct()
-        free = queued.where(~exists().where(going.c.session == sessions.c.id, going.c.status == "running"))
+        free = queued.where(~exists().where(running.c.session == sessions.c.id, running.c.status == "running"))
         found = []
         for key in connection.execute(free).scalars().all():
             session = find_session(connection, key, lock=True)
             if session is not None:
                 busy, waiting, _ = self._load_open_runs(connection, session)
-                if busy is None and waiting:  # another process may have been quicker
+                if busy is None and waiting:  # another process may have claimed it first
                     found.append((session, waiting))
         return found
 
     def _insert(self, connection: Connection, session: Session, request: RunRequest, *, start_now: bool) -> Run:
-        """`now`: it goes from the first moment, since nothing is before it."""
+        """`start_now`: it is running from the first moment, since no run is before it."""
         stored = tuple(_store_blob(connection, session, attachment) for attachment in request.attachments)
         at = now_ms()
         row: dict[str, Any] = {
@@ -233,24 +234,27 @@ class SqlRunRepository:
             "owner": self.instance if start_now else None,
             "started_at": at if start_now else None,
         }
-        options = to_json(request.options)
-        kept = {"session": session.position, "options": options, "attachments": to_json(stored)}
-        _INSERT_RUN.run(connection, {**row, **kept})
+        encoded = {"options": to_json(request.options), "attachments": to_json(stored)}
+        _INSERT_RUN.run(connection, {**row, "session": session.position, **encoded})
         row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
-        return Run(**row, options=from_json(options), attachments=stored)
+        return Run(**row, options=request.options, attachments=stored)
 
     def _claim(
-        self, connection: Connection, session: Session, waiting: Sequence[Run], known_blobs: Mapping[str, bytes] = EMPTY
+        self,
+        connection: Connection,
+        session: Session,
+        waiting: Sequence[Run],
+        known_blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> RunClaim:
-        """Take up what waits in a session where nothing goes: the first, and those that may be answered with it.
+        """Claim what waits in a session without a running run: the first, and those that may be answered with it.
 
-        `at_hand` are attachments just stored, by digest, which need not be read again.
+        `known_blobs` are attachments just stored, by digest, which need not be read again.
         """
         batch = _batch(waiting)
         at = now_ms()
-        taken: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
-        leader = msgspec.structs.replace(batch[-1], **taken)
-        _UPDATE_RUN.run(connection, {"wanted": leader.run_id, **taken})
+        started: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
+        leader = msgspec.structs.replace(batch[-1], **started)
+        _UPDATE_RUN.run(connection, {"wanted": leader.run_id, **started})
         merged = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
         for run in batch[:-1]:
             _UPDATE_RUN.run(connection, {"wanted": run.run_id, **merged})
@@ -258,14 +262,14 @@ class SqlRunRepository:
 
     def _begin(
         self, connection: Connection, session: Session, leader: Run, batch: Sequence[Run],
-        known_blobs: Mapping[str, bytes], merge_columns: Mapping[str, Any] = EMPTY,
+        known_blobs: Mapping[str, bytes], merge_columns: Mapping[str, Any] = NO_COLUMNS,
     ) -> RunClaim:  # fmt: skip
-        """The claim of a run that goes since just now, for all who asked; `ended` is how the others were ended."""
-        by = run_starter(leader.options)
-        waiting = take_events(connection, session.key, is_owner=by == "owner", multi_user=is_multi_user(session))
-        events = [_event_message(event, by) for event in waiting]
+        """The claim of a run that just started, for all messages of the batch; `merge_columns` ended the other runs."""
+        starter = run_starter(leader.options)
+        waiting = take_events(connection, session.key, is_owner=starter == "owner", multi_user=is_multi_user(session))
+        events = [_event_message(event, starter) for event in waiting]
         session, added = append_to_transcript(
-            connection, session, [*events, *(_user_message(run, by) for run in batch)],
+            connection, session, [*events, *(_user_message(run, starter) for run in batch)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
         )  # fmt: skip
         stored = [reference for run in batch for reference in run.attachments]
@@ -293,20 +297,20 @@ def _batch(waiting: Sequence[Run]) -> list[Run]:
 
 
 def _principal(run: Run) -> Any:
-    """Whom a message acts for. What several people wrote is not answered together: one run has one standing."""
-    return run.options.get("grant"), (run.options.get("origin") or {}).get("sender")
+    """Whom a message acts for. Messages of several people are not answered together: one run has one grant."""
+    return run.options.grant, (run.options.origin or {}).get("sender")
 
 
 def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Session, tuple[TranscriptMessage, ...]]:
-    """The run, ended, and its session with what the run left in the transcript."""
+    """The ended run, its session, and the messages it added to the transcript."""
     ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
     ended["ended_at"] = at = now_ms()
-    result = None if outcome.result is None else to_json(outcome.result)
+    result = to_json(outcome.result) if outcome.result != NO_RESULT else None
     _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": result})
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
-    shown = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
-    changes: dict[str, Any] = {"status": "timeout" if outcome.stop_reason == "timeout" else shown, "run_ended_at": at}
+    status = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
+    changes: dict[str, Any] = {"status": "timeout" if outcome.stop_reason == "timeout" else status, "run_ended_at": at}
     changes["input_tokens"] = session.input_tokens + outcome.input_tokens
     changes["output_tokens"] = session.output_tokens + outcome.output_tokens
     changes["model_provider"] = outcome.provider or session.model_provider
@@ -314,7 +318,7 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
     if outcome.resume is not None:
         changes["entry"] = to_json({**session.entry, "resume": outcome.resume})
     session, added = append_to_transcript(connection, session, outcome.drafts, **changes)
-    return msgspec.structs.replace(run, **ended, result=None if result is None else from_json(result)), session, added
+    return msgspec.structs.replace(run, **ended, result=outcome.result), session, added
 
 
 def _require_run(connection: Connection, run_id: str) -> Run:
@@ -353,10 +357,10 @@ def _load_attachment(
 
 
 def _user_message(run: Run, starter: RunStarter) -> MessageDraft:
-    provenance = run.options.get("inputProvenance")
-    # What a job is told nobody heard in the conversation that gets its answer.
-    said = run.options.get(ANSWERS_IN_CONVERSATION) is True and not provenance and starter != "operator"
-    body: dict[str, Any] = mark_visibility({"role": "user", "content": run.message}, starter, in_conversation=said)
+    provenance = run.options.input_provenance
+    # A job's message was not written in the conversation that gets the answer.
+    written_there = run.options.answers_in_conversation and not provenance and starter != "operator"
+    body = mark_visibility({"role": "user", "content": run.message}, starter, in_conversation=written_there)
     if provenance:
         body["provenance"] = provenance
     if run.attachments:
@@ -367,9 +371,9 @@ def _user_message(run: Run, starter: RunStarter) -> MessageDraft:
 
 
 def _event_message(event: Row[Any], starter: RunStarter) -> MessageDraft:
-    """`by`: the standing of the run that hears it. What the owner left stays the owner's, whoever hears it."""
+    """`starter` started the run that gets the event. An event of the owner stays the owner's in any run."""
     at = datetime.fromtimestamp(event.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"System: [{at}] {event.text}"
-    heard: RunStarter = starter if is_from_guest(event) else "owner"
-    body = mark_visibility({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, heard)
+    marked: RunStarter = starter if is_from_guest(event) else "owner"
+    body = mark_visibility({"role": "user", "content": text, "provenance": {"kind": "system_event"}}, marked)
     return MessageDraft(role="user", body=body, text=text, idempotency_key=f"event:{event.key}")

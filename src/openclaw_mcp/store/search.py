@@ -7,7 +7,7 @@ from sqlalchemy import Connection, TextClause, bindparam, text
 
 from ..core.sessions import SearchHit
 
-CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined, cut out and ranked
+CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined and ranked
 MAX_WORDS: Final = 32
 
 _SQLITE = """
@@ -30,24 +30,23 @@ ORDER BY m.id DESC LIMIT :candidates
 def search_messages(
     connection: Connection, query_text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
 ) -> list[SearchHit]:
-    """Messages that hold every word, the last one perhaps only begun; best first."""
+    """Messages that hold every word, the last one perhaps only its beginning; best first."""
     terms = _split_terms(query_text)
     if not terms:
         return []
     postgresql = connection.dialect.name == "postgresql"
-    filters, values = "", {"candidates": CANDIDATES}
-    given: dict[str, Any] = dict(values)
+    filters, values = "", dict[str, Any](candidates=CANDIDATES)
     if agent_id is not None:
         filters += " AND s.agent_id = :agent_id"
-        given["agent_id"] = agent_id
+        values["agent_id"] = agent_id
     if keys is not None:
         filters += " AND s.key IN :keys"
-        given["keys"] = list(keys)
-    given["query"] = _postgresql_query(terms) if postgresql else _sqlite_query(terms)
+        values["keys"] = list(keys)
+    values["query"] = _postgresql_query(terms) if postgresql else _sqlite_query(terms)
     statement: TextClause = text((_POSTGRESQL if postgresql else _SQLITE).format(filters=filters))
     if keys is not None:
         statement = statement.bindparams(bindparam("keys", expanding=True))
-    rows = connection.execute(statement, given).all()
+    rows = connection.execute(statement, values).all()
     best = sorted(rows, key=lambda row: (-row.score, -row.at))[:limit]
     return [
         SearchHit(

@@ -1,11 +1,11 @@
-"""The book of sessions: rows, transcripts, pages that cost the same however many there are."""
+"""Stores sessions and transcripts; a page costs the same however many there are."""
 
 import sqlite3
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, text, tuple_
+from sqlalchemy import Connection, Select, and_, bindparam, false, func, or_, select, text, true, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from ..core.ids import new_id
@@ -44,8 +44,12 @@ from .tables import blobs, messages, runs, session_counts, sessions
 
 T = TypeVar("T")
 
-QUERY_CACHE_SIZE: Final = 64  # whose statements are kept: clients ask for the same page again and again
-MOST_CANDIDATES: Final = 10  # candidates when a label or id is not unique: enough to choose from
+STATEMENT_CACHE_SIZE: Final = 64  # kinds of pages, by what they are filtered with
+COUNTED_BY: Final = frozenset({"most", "skipped", "after_time", "after_id", "agent_id", "archived"})
+"""Parameters of a page whose total is kept in `session_counts`."""
+MOST_CANDIDATES: Final = 10  # when a label or id is not unique: enough to choose from
+
+_IS_OPEN = text("runs.status IN ('queued', 'running')")  # as the index of open runs has it
 
 # Built once: making a statement costs more than running it.
 _SELECT_BODIES = PreparedStatement(
@@ -62,7 +66,7 @@ _SELECT_BODIES = PreparedStatement(
 
 
 class SqlSessionRepository:
-    """A `SessionBook` over the store."""
+    """A `SessionRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -109,10 +113,7 @@ class SqlSessionRepository:
     async def _translate_label_conflict(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except (
-            IntegrityError,
-            sqlite3.IntegrityError,
-        ) as exc:  # another process took it between the look and the write
+        except (IntegrityError, sqlite3.IntegrityError) as exc:  # taken between the check and the write
             raise RpcError("label already in use; choose another") from exc
 
     async def reset(self, key: str) -> Session | None:
@@ -198,7 +199,7 @@ def _require_free_label(connection: Connection, agent_id: str, label: str | None
 
 
 def _archive_transcript(connection: Connection, session: Session) -> None:
-    """Out of the way under another name, its transcript kept."""
+    """Archive it under another key, with its transcript."""
     adjust_session_count(connection, session.agent_id, archived=session.archived, delta=-1)
     adjust_session_count(connection, session.agent_id, archived=True, delta=1)
     away = f"agent:{session.agent_id}:deleted:{session.session_id}"
@@ -211,76 +212,83 @@ def _archive_transcript(connection: Connection, session: Session) -> None:
 
 
 def _select_page(connection: Connection, query: SessionQuery) -> SessionPage:
-    page, total = _page_statements(query)
-    found = tuple(session_from_row(row) for row in connection.execute(page))
+    values = _page_values(query)
+    rows = _page_statement(query.sort, query.active_only, tuple(values)).tuples(connection, values)
+    found = tuple(map(session_from_row, rows))
+    active = [session.position for session, row in zip(found, rows, strict=True) if row[-1]]
+    if rows:
+        total = rows[0][-2]
+    else:  # behind the last page
+        total = _total_statement(query.sort, query.active_only, tuple(values)).tuples(connection, values)[0][0]
     return SessionPage(
         sessions=found,
-        total=int(connection.execute(total).scalar_one()),
-        active=_select_active(connection, _SELECT_ACTIVE_BY_ID, [session.position for session in found]),
+        total=int(total),
+        active=_select_active(connection, _SELECT_ACTIVE_BY_ID, active) if active else {},
     )
 
 
-@lru_cache(QUERY_CACHE_SIZE)
-def _page_statements(query: SessionQuery) -> tuple[Select[Any], Select[Any]]:
-    """The page and how many there are in all."""
-    order = sessions.c[query.sort]
-    conditions = _conditions(query)
-    ids = select(sessions.c.id).where(*conditions)
+def _page_values(query: SessionQuery) -> dict[str, Any]:
+    """The parameters of the statement. Their names decide its conditions, so it is the same for every page."""
+    values: dict[str, Any] = {"most": query.limit, "skipped": query.offset}
     if query.after is not None:
-        ids = ids.where(tuple_(order, sessions.c.id) < tuple_(*query.after))
-    # The index alone finds the page, skipped rows included; only the rows shown are read.
-    page = ids.order_by(order.desc(), sessions.c.id.desc()).limit(query.limit).offset(query.offset)
-    shown = select(sessions).where(sessions.c.id.in_(page)).order_by(order.desc(), sessions.c.id.desc())
-    return shown, _total_statement(query, conditions)
-
-
-def _conditions(query: SessionQuery) -> list[Any]:
-    conditions = [
-        sessions.c[name] == value
-        for name in ("agent_id", "label", "spawned_by", "archived", "pinned")
-        if (value := getattr(query, name)) is not None
-    ]
-    if query.archived is None:
-        conditions.append(sessions.c.archived.in_([False, True]))
-    if query.sort == "last_interaction_at":
-        conditions.append(sessions.c.last_interaction_at.is_not(None))
-    if query.active_since is not None:
-        conditions.append(sessions.c.updated_at >= query.active_since)
-    if query.active_only:
-        conditions.append(sessions.c.id.in_(select(runs.c.session).where(runs.c.status.in_(("queued", "running")))))
-    if query.exclude:
-        conditions.append(sessions.c.classification.not_in(query.exclude))
+        values["after_time"], values["after_id"] = query.after
+    for name in ("agent_id", "label", "spawned_by", "archived", "pinned", "active_since"):
+        if (value := getattr(query, name)) is not None:
+            values[name] = value
+    values |= {f"exclude_{index}": name for index, name in enumerate(query.exclude)}
     if query.search:
-        conditions.append(_text_condition(query.search))
+        escaped = "".join(f"/{letter}" if letter in "/%_" else letter for letter in query.search.lower())
+        values["search"] = f"%{escaped}%"
+    return values
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _page_statement(sort: str, active_only: bool, names: tuple[str, ...]) -> PreparedStatement:
+    """Rows of a page; behind the session's columns, the number of sessions in all, and whether it has open runs."""
+    order = (sessions.c[sort].desc(), sessions.c.id.desc())
+    ids = select(sessions.c.id).where(*_conditions(sort, active_only, names))
+    if "after_time" in names:
+        ids = ids.where(
+            tuple_(sessions.c[sort], sessions.c.id) < tuple_(bindparam("after_time"), bindparam("after_id"))
+        )
+    # The index alone finds the page, skipped rows included; only the rows shown are read.
+    page = ids.order_by(*order).limit(bindparam("most")).offset(bindparam("skipped"))
+    total = _total(sort, active_only, names).correlate(None).scalar_subquery()
+    is_active = sessions.c.id.in_(select(runs.c.session).where(_IS_OPEN))
+    shown = select(sessions, total.label("total"), is_active.label("is_active"))
+    return PreparedStatement(shown.where(sessions.c.id.in_(page)).order_by(*order))
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _total_statement(sort: str, active_only: bool, names: tuple[str, ...]) -> PreparedStatement:
+    return PreparedStatement(_total(sort, active_only, names))
+
+
+def _total(sort: str, active_only: bool, names: tuple[str, ...]) -> Select[Any]:
+    if sort == "updated_at" and not active_only and COUNTED_BY.issuperset(names):
+        kept: Select[Any] = select(func.coalesce(func.sum(session_counts.c.n), 0))
+        return kept.where(*(session_counts.c[name] == bindparam(name) for name in names if name in session_counts.c))
+    return select(func.count()).select_from(sessions).where(*_conditions(sort, active_only, names))
+
+
+def _conditions(sort: str, active_only: bool, names: tuple[str, ...]) -> list[Any]:
+    conditions = [sessions.c[name] == bindparam(name) for name in names if name in sessions.c]
+    if "archived" not in names:  # both, written so that the index serves
+        conditions.append(or_(sessions.c.archived == false(), sessions.c.archived == true()))
+    if sort == "last_interaction_at":
+        conditions.append(sessions.c.last_interaction_at.is_not(None))
+    if "active_since" in names:
+        conditions.append(sessions.c.updated_at >= bindparam("active_since"))
+    if active_only:
+        conditions.append(sessions.c.id.in_(select(runs.c.session).where(_IS_OPEN)))
+    conditions += [sessions.c.classification != bindparam(name) for name in names if name.startswith("exclude_")]
+    if "search" in names:
+        columns = (sessions.c[name] for name in ("display_name", "label", "title", "session_id", "key"))
+        conditions.append(or_(*(func.lower(column).like(bindparam("search"), escape="/") for column in columns)))
     return conditions
 
 
-def _text_condition(query_text: str) -> Any:
-    names = ("display_name", "label", "title", "session_id", "key")
-    return or_(*(func.lower(sessions.c[name]).contains(query_text.lower(), autoescape=True) for name in names))
-
-
-COUNT_COLUMNS = {"agent_id", "archived"}
-
-
-def _total_statement(query: SessionQuery, conditions: list[Any]) -> Select[Any]:
-    plain = SessionQuery(agent_id=query.agent_id, archived=query.archived)
-    narrow = ("label", "spawned_by", "pinned", "active_since", "active_only", "exclude", "search")
-    if query.sort == "updated_at" and all(getattr(query, name) == getattr(plain, name) for name in narrow):
-        kept: Select[Any] = select(func.coalesce(func.sum(session_counts.c.n), 0))
-        for name in COUNT_COLUMNS:
-            if (value := getattr(query, name)) is not None:
-                kept = kept.where(session_counts.c[name] == value)
-        return kept
-    return select(func.count()).select_from(sessions).where(*conditions)
-
-
-_SELECT_ACTIVE = (
-    select(sessions.c.key, runs.c.run_id)
-    .join(sessions)
-    .where(text("runs.status IN ('queued', 'running')"))  # as the index of open runs has it
-    .order_by(runs.c.id)
-)
+_SELECT_ACTIVE = select(sessions.c.key, runs.c.run_id).join(sessions).where(_IS_OPEN).order_by(runs.c.id)
 _SELECT_ACTIVE_BY_ID = _SELECT_ACTIVE.where(sessions.c.id.in_(bindparam("wanted", expanding=True)))
 _SELECT_ACTIVE_BY_KEY = _SELECT_ACTIVE.where(sessions.c.key.in_(bindparam("wanted", expanding=True)))
 

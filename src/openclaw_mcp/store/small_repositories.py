@@ -1,6 +1,7 @@
-"""The smaller books: answers already given, devices, config history, audit."""
+"""The smaller repositories: answers already given, devices, nodes, config history, audit."""
 
 from collections.abc import Sequence
+from operator import eq, ge, lt
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select
@@ -13,7 +14,7 @@ from .tables import answers, audit, config_history, devices, nodes
 
 ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
 AUDIT_KEPT_MS: Final = 90 * 24 * 3600 * 1000
-AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, however short the time in which they came
+AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, also within the time above
 TOOL_CALL: Final = "tool"
 MAX_NAME_LENGTH: Final = 256  # characters; the columns' own limit
 MAX_RULE_LENGTH: Final = 1000
@@ -35,15 +36,14 @@ class SqlIdempotencyRepository:
             connection.execute(delete(answers).where(answers.c.at < at - ANSWERS_KEPT_MS))
             new = upsert(connection, answers).values(scope=scope, key=key, at=at, answer=to_json(answer))
             connection.execute(new.on_conflict_do_nothing(index_elements=["scope", "key"]))
-            kept = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
-            stands: Json = from_json(connection.execute(kept).scalar_one())
-            return stands
+            stored = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
+            return from_json(connection.execute(stored).scalar_one())  # type: ignore[no-any-return]  # an object
 
         return await self._store.write(work)
 
 
 class _SqlPairingRepository:
-    """A `PairingBook` over one table: a record for each id."""
+    """A `PairingRepository` over one table: a record for each id."""
 
     def __init__(self, store: SqlStore, table: Table) -> None:
         self._store = store
@@ -64,18 +64,18 @@ class _SqlPairingRepository:
 
     async def remove(self, id: str) -> bool:
         statement = delete(self._table).where(self._id == id)
-        return await self._store.write(lambda connection: connection.execute(statement).rowcount > 0)
+        return await self._store.execute(statement) > 0
 
 
 class SqlDeviceRepository(_SqlPairingRepository):
-    """Devices that were let in."""
+    """Paired devices."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store, devices)
 
 
 class SqlNodeRepository(_SqlPairingRepository):
-    """Nodes, and what was approved of each."""
+    """Nodes, and the commands approved for each."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store, nodes)
@@ -117,19 +117,6 @@ class SqlAuditTrail:
     def __init__(self, store: SqlStore) -> None:
         self._store = store
 
-    async def record(
-        self, *, actor: str, action: str, target: str | None, outcome: str, detail: Json | None = None
-    ) -> None:
-        def work(connection: Connection) -> None:
-            at = now_ms()
-            text = None if detail is None else to_json(detail)
-            connection.execute(
-                insert(audit).values(at=at, actor=actor, action=action, target=target, outcome=outcome, detail=text)
-            )
-            connection.execute(delete(audit).where(audit.c.at < at - AUDIT_KEPT_MS))
-
-        await self._store.write(work)
-
     async def add(self, records: Sequence[CallRecord]) -> None:
         rows = [_call_columns(record) for record in records]
 
@@ -142,15 +129,15 @@ class SqlAuditTrail:
         await self._store.write(work)
 
     async def find(self, query: AuditQuery) -> Sequence[Json]:
-        statement = select(audit).where(audit.c.action == TOOL_CALL)
-        wanted = ((audit.c.session, query.session), (audit.c.target, query.tool), (audit.c.outcome, query.outcome))
-        for column, value in wanted:
-            if value is not None:
-                statement = statement.where(column == value)
-        if query.since is not None:
-            statement = statement.where(audit.c.at >= query.since)
-        if query.before is not None:
-            statement = statement.where(audit.c.id < query.before)
+        filters = (
+            (eq, audit.c.session, query.session),
+            (eq, audit.c.target, query.tool),
+            (eq, audit.c.outcome, query.outcome),
+            (ge, audit.c.at, query.since),
+            (lt, audit.c.id, query.before),
+        )
+        conditions = [compare(column, value) for compare, column, value in filters if value is not None]
+        statement = select(audit).where(audit.c.action == TOOL_CALL, *conditions)
         statement = statement.order_by(audit.c.id.desc()).limit(query.limit)
         return await self._store.read(lambda connection: [_call_entry(row) for row in connection.execute(statement)])
 

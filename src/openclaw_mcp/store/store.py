@@ -1,42 +1,44 @@
-"""The store, opened: checked, up to date, one writer, several readers."""
+"""The open store: checked, with its tables, one writer, several readers."""
 
 import asyncio
 import logging
 import secrets
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError
 
 from ..core.errors import StoreDamaged, StoreError
 from .db_errors import translate_error
 from .engine import READERS, create_database_file, create_engines, is_url, redact_location
 from .integrity import check_integrity
-from .migrate import upgrade_schema
 from .process_lock import AdvisoryProcessLock, FileProcessLock, ProcessLock
-from .writer import Writer
+from .schema import prepare_schema
+from .writer import BatchedWrite, Writer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Item = TypeVar("Item")
+Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class SqlStore:
-    """Where everything is remembered. Made by `opened`."""
+    """The database. Opened by `open_store`."""
 
     def __init__(self, location: str) -> None:
         self.instance = secrets.token_hex(8)
         self.location = redact_location(location)
         self._path = None if is_url(location) else Path(location)
-        whole = True
+        checked = True
         if self._path is not None:
             create_database_file(self._path)
-            whole = check_integrity(self._path)
+            checked = check_integrity(self._path)
         self._write_engine, self._read_engine = create_engines(location)
         self.process_lock: ProcessLock = (
             FileProcessLock(self._path, self.instance)
@@ -44,49 +46,67 @@ class SqlStore:
             else AdvisoryProcessLock(self._read_engine, self.instance)
         )
         try:
-            self._upgrade_and_lock()
+            self._prepare_and_lock()
         except BaseException:
             _dispose(self._read_engine, self._write_engine)
             raise
         self._writer = Writer(self._write_engine, location=self.location)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._closing = threading.Event()
-        self._check_thread = None if whole or self._path is None else self._check_in_background(self._path)
+        self._check_thread = None if checked or self._path is None else self._check_in_background(self._path)
 
-    def _upgrade_and_lock(self) -> None:
+    def _prepare_and_lock(self) -> None:
         try:
             with self._write_engine.begin() as connection:
-                upgrade_schema(connection)
+                prepare_schema(connection)
             self.process_lock.acquire()
         except DBAPIError as exc:
-            known = translate_error(exc, self.location)
-            raise known or StoreError(f"{self.location} can't be opened: {exc.orig}") from exc
+            raise translate_error(exc, self.location) or StoreError(
+                f"{self.location} can't be opened: {exc.orig}"
+            ) from exc
 
     def _check_in_background(self, path: Path) -> threading.Thread:
-        """Read a large database to its end while it serves; damage found late stops all writing."""
+        """Read a large database to its end while it is in use; damage found late stops all writing."""
 
-        def read() -> None:
+        def check() -> None:
             try:
                 check_integrity(path, seconds=None, stop=self._closing.is_set)
             except StoreDamaged as exc:
                 logger.critical("store: %s", exc)
                 self._writer.fatal_error = exc
+            except Exception:  # a thread has no caller that would get it
+                logger.exception("store: the check of %s failed, its end was not read", self.location)
 
-        thread = threading.Thread(target=read, name="store-check", daemon=True)
+        thread = threading.Thread(target=check, name="store-check", daemon=True)
         thread.start()
         return thread
 
     @property
     def commits(self) -> int:
-        """How often the disk was waited for."""
+        """How many transactions were written to disk."""
         return self._writer.commits
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, once it is on disk."""
         return await self._writer.write(work)
 
+    def batch(self, work: Callable[[Connection, Sequence[Item]], Sequence[T]]) -> BatchedWrite[Item, T]:
+        """A function that writes one item, together with those that other callers write at the same time."""
+        return BatchedWrite(self._writer.submit, work)
+
+    async def execute(self, statement: Executable, parameters: Parameters = None) -> int:
+        """Run one statement that writes; how many rows it changed."""
+        return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
+
+    async def fetch(self, statement: Executable, parameters: Parameters = None) -> Sequence[Row[Any]]:
+        """The rows of one statement that reads."""
+        return await self.read(lambda connection: connection.execute(statement, parameters).all())
+
+    async def fetch_first(self, statement: Executable, parameters: Parameters = None) -> Row[Any] | None:
+        return await self.read(lambda connection: connection.execute(statement, parameters).first())
+
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What `work` sees: one moment of the database, however long it looks."""
+        """What `work` reads: one state of the database, however long it takes."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
@@ -108,7 +128,7 @@ class SqlStore:
 
 @asynccontextmanager
 async def open_store(location: str) -> AsyncIterator[SqlStore]:
-    """Open the store at a path or a PostgreSQL URL. Raises StoreDamaged rather than begin anew on broken ground."""
+    """Open the store at a path or a PostgreSQL URL. Raises StoreDamaged rather than replace a broken database."""
     store = await asyncio.to_thread(SqlStore, location)
     try:
         yield store

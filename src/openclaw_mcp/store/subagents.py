@@ -1,24 +1,24 @@
-"""The book of sub-agents: who was sent off with which task, and whether the result came back."""
+"""Stores sub-agents: their tasks, and whether the results were delivered."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import convert
+import msgspec
 from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_, select, tuple_, update
 
 from ..core.model import Grant
 from ..core.sessions import Subagent, SubagentQuery
-from .rows import from_json, to_json
+from .rows import to_json
 from .store import SqlStore
 from .tables import subagents
 
-ARCHIVE_BATCH_SIZE: Final = 100  # rows an archiving round looks at
-MAX_CHILDREN: Final = 1000  # rows told of one requester, the newest
+ARCHIVE_BATCH_SIZE: Final = 100  # rows that one archiving round reads
+MAX_CHILDREN: Final = 1000  # of one requester, the newest
 SETTLED: Final = ("delivered", "silent", "killed", "failed")
 
 
 class SqlSubagentRepository:
-    """A `SubagentBook` over the store."""
+    """A `SubagentRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class SqlSubagentRepository:
     async def put(self, subagent: Subagent) -> None:
         values = {name: getattr(subagent, name) for name in Subagent.__struct_fields__}
         statement = insert(subagents).values(values | {"grant": to_json(subagent.grant)})
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def change(self, child_key: str, **columns: Any) -> Subagent | None:
         if "grant" in columns:
@@ -40,7 +40,7 @@ class SqlSubagentRepository:
 
     async def drop(self, child_key: str) -> None:
         statement = delete(subagents).where(subagents.c.child_key == child_key)
-        await self._store.write(lambda connection: connection.execute(statement) and None)
+        await self._store.execute(statement)
 
     async def get(self, child_key: str) -> Subagent | None:
         return next(iter(await self._select(_SELECT_SUBAGENT.where(subagents.c.child_key == child_key))), None)
@@ -70,18 +70,19 @@ class SqlSubagentRepository:
         return await self._select(_SELECT_SUBAGENT.where(settled).order_by(subagents.c.id).limit(ARCHIVE_BATCH_SIZE))
 
     async def list_announced_since(self, since: int) -> Sequence[Subagent]:
-        told = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
-        return await self._select(_SELECT_SUBAGENT.where(told).order_by(subagents.c.id))
+        announced = (subagents.c.delivery == "delivered") & (subagents.c.ended_at >= since)
+        return await self._select(_SELECT_SUBAGENT.where(announced).order_by(subagents.c.id))
 
     async def prune(self, before: int) -> None:
         old = subagents.c.delivery.in_(SETTLED) & (subagents.c.ended_at < before)
-        await self._store.write(lambda connection: connection.execute(delete(subagents).where(old)) and None)
+        await self._store.execute(delete(subagents).where(old))
 
     async def _select(self, statement: Select[Any]) -> Sequence[Subagent]:
         return await self._store.read(lambda connection: _fetch_all(connection, statement))
 
 
 _SELECT_SUBAGENT = select(subagents)
+_decode_grant = msgspec.json.Decoder(Grant).decode
 
 
 def _page_statement(query: SubagentQuery) -> Select[Any]:
@@ -90,8 +91,8 @@ def _page_statement(query: SubagentQuery) -> Select[Any]:
     statement = _SELECT_SUBAGENT.order_by(active.desc(), table.id.desc()).limit(query.limit)
     if query.outcomes is not None:
         ends = [end for end in query.outcomes if end is not None]
-        going = table.outcome.is_(None) if None in query.outcomes else false()
-        statement = statement.where(or_(table.outcome.in_(ends), going))
+        running = table.outcome.is_(None) if None in query.outcomes else false()
+        statement = statement.where(or_(table.outcome.in_(ends), running))
     if query.agent_id is not None:
         statement = statement.where(table.child_key.startswith(f"agent:{query.agent_id}:", autoescape=True))
     if query.session_key is not None:
@@ -107,4 +108,4 @@ def _fetch_all(connection: Connection, statement: Select[Any]) -> list[Subagent]
 
 def _subagent_from_row(row: Row[Any]) -> Subagent:
     fields = {name: getattr(row, name) for name in Subagent.__struct_fields__}
-    return Subagent(**fields | {"grant": convert(from_json(row.grant), Grant)})
+    return Subagent(**fields | {"grant": _decode_grant(row.grant)})

@@ -1,6 +1,9 @@
-"""The tables, in words both SQLite and PostgreSQL know. Times are Unix milliseconds, JSON is text."""
+"""The tables, as both SQLite and PostgreSQL have them. Times are Unix milliseconds, JSON is text."""
+
+from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -10,10 +13,12 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -29,6 +34,21 @@ metadata = MetaData(
 # SQLite numbers rows by itself only in a column declared INTEGER, which there holds 64 bits anyway.
 Big = BigInteger().with_variant(Integer, "sqlite")
 FALSE, ZERO = text("false"), text("0")
+
+
+def _only(condition: str) -> Any:
+    """Options of an index that holds only the rows which meet `condition`."""
+    where = text(condition)
+    return {"sqlite_where": where, "postgresql_where": where}
+
+
+schema_revision = Table(
+    # Named after Alembic, which made the first databases: earlier versions look here, and refuse a newer layout.
+    "alembic_version",
+    metadata,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 sessions = Table(
     "sessions",
@@ -65,7 +85,7 @@ sessions = Table(
     Column("entry", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("agent_id", "label"),
 )
-# Every list is one walk down one of these; `id` settles equal times, so that a page has one place to go on from.
+# Every list reads along one of these; `id` orders equal times, so that a page has one place to continue from.
 Index("ix_sessions_recent", sessions.c.archived, sessions.c.updated_at, sessions.c.id)
 Index("ix_sessions_of_agent", sessions.c.agent_id, sessions.c.archived, sessions.c.updated_at, sessions.c.id)
 Index("ix_sessions_interaction", sessions.c.archived, sessions.c.last_interaction_at, sessions.c.id)
@@ -97,6 +117,26 @@ messages = Table(
     UniqueConstraint("session", "epoch", "seq"),
     UniqueConstraint("session", "idempotency_key"),
 )
+SEARCH_STATEMENTS: Final = {
+    "sqlite": (
+        """CREATE VIRTUAL TABLE message_words USING fts5(
+        text, content='messages', content_rowid='id', tokenize='unicode61 remove_diacritics 2')""",
+        """CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.text <> '' BEGIN
+        INSERT INTO message_words(rowid, text) VALUES (new.id, new.text); END""",
+        """CREATE TRIGGER message_words_removed AFTER DELETE ON messages WHEN old.text <> '' BEGIN
+        INSERT INTO message_words(message_words, rowid, text) VALUES ('delete', old.id, old.text); END""",
+    ),
+    "postgresql": (
+        # A tsvector holds at most one megabyte: a long text is found by its beginning.
+        """ALTER TABLE messages ADD COLUMN words tsvector
+        GENERATED ALWAYS AS (to_tsvector('simple', left(text, 200000))) STORED""",
+        "CREATE INDEX ix_messages_words ON messages USING gin (words)",
+    ),
+}
+"""What `search` needs beside the table, in each database's own language."""
+for _dialect, _statements in SEARCH_STATEMENTS.items():
+    for _statement in _statements:
+        event.listen(messages, "after_create", DDL(_statement).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]  # theirs
 
 runs = Table(
     "runs",
@@ -120,11 +160,9 @@ runs = Table(
     Column("result", Text),
     Column("merged_into", String(256)),
 )
-_running = text("status = 'running'")
-_open = text("status IN ('queued', 'running')")
-# This index is the lock: a session with a run that goes can't be given a second one, by any process.
-Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=_running)
-Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=_open)
+# This index is the lock: a session with a running run can't get a second one, from any process.
+Index("uq_runs_one_per_session", runs.c.session, unique=True, **_only("status = 'running'"))
+Index("ix_runs_open", runs.c.session, runs.c.id, **_only("status IN ('queued', 'running')"))
 
 blobs = Table(
     "blobs",
@@ -190,7 +228,7 @@ audit = Table(
     Column("rule", Text),
     Column("ms", Float),
 )
-# Whoever asks for a session's calls should not read everybody's.
+# A query for one session's calls must not read those of all.
 Index("ix_audit_of_session", audit.c.session, audit.c.id)
 
 subagents = Table(
@@ -257,8 +295,7 @@ inbox = Table(
     Column("heard", Text),
     UniqueConstraint("channel", "account", "message"),
 )
-_not_done = text("status <> 'done'")
-Index("ix_inbox_owed", inbox.c.id, sqlite_where=_not_done)
+Index("ix_inbox_owed", inbox.c.id, **_only("status <> 'done'"))
 
 acquaintances = Table(
     "acquaintances",
@@ -320,9 +357,8 @@ cron_jobs = Table(
     Column("spec", Text, nullable=False),
     Column("state", Text, nullable=False),
 )
-_due = text("running IS NULL AND next_at IS NOT NULL")
-# What the clock asks for: the next job due that does not run already. Ten thousand others cost nothing.
-Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=_due)
+# What the scheduler reads: the next job due that is not running. Ten thousand others cost nothing.
+Index("ix_cron_jobs_due", cron_jobs.c.next_at, **_only("running IS NULL AND next_at IS NOT NULL"))
 Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
 
 cron_runs = Table(
@@ -348,12 +384,10 @@ cron_runs = Table(
     Column("session_key", String(512)),
     Column("reap_at", Big),
 )
-_cron_running = text("status = 'running'")
-_reapable = text("reap_at IS NOT NULL")
 Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
-Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=_cron_running)
+Index("ix_cron_runs_going", cron_runs.c.owner, **_only("status = 'running'"))
 Index("ix_cron_runs_ended", cron_runs.c.ended_at)
-Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=_reapable)
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, **_only("reap_at IS NOT NULL"))
 
 system_events = Table(
     "system_events",

@@ -1,12 +1,12 @@
-"""One writer per process, with group commit: whatever waits while one commit goes shares the next one's fsync."""
+"""One writer per process, with group commit: the writes that arrive during one commit share the next one's fsync."""
 
 import asyncio
 import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -16,10 +16,13 @@ from .db_errors import translate_error
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-MAX_PER_COMMIT: Final = 256  # bounds how long a write waits for its companions, and what one failure undoes
-MOST_PENDING: Final = 10_000  # beyond this the disk can't keep up; refusing is kinder than growing
-CLOSE_GRACE: Final = 30.0  # seconds; what was accepted is written before the door closes
+MAX_PER_COMMIT: Final = 256  # bounds how long a write waits for the others, and what one failure undoes
+MAX_PER_BATCH: Final = 256  # items of a `BatchedWrite`; bounds what waits for a slow one
+MOST_PENDING: Final = 10_000  # beyond this the disk can't keep up; refusing is better than growing
+CLOSE_GRACE: Final = 30.0  # seconds the accepted writes have to be written at the end
 
 
 class _PendingWrite:
@@ -33,7 +36,7 @@ class _PendingWrite:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        if self.future.done():  # the one who asked has left; what they asked for is done all the same
+        if self.future.done():  # the caller was cancelled; the write is done all the same
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -42,7 +45,7 @@ class _PendingWrite:
 
 
 class Writer:
-    """Runs functions of a connection, each whole or not at all, in the order they came."""
+    """Runs functions of a connection, each whole or not at all, in the order of their arrival."""
 
     def __init__(self, engine: Engine, *, location: str) -> None:
         self._engine = engine
@@ -57,6 +60,9 @@ class Writer:
         self._thread.start()
 
     async def write(self, work: Callable[[Connection], T]) -> T:
+        return await self.submit(work)
+
+    def submit(self, work: Callable[[Connection], T]) -> "asyncio.Future[T]":
         """What `work` returns, once it is on disk. `work` may run again only if its first try left nothing."""
         job = _PendingWrite(work, asyncio.get_running_loop())
         with self._condition:
@@ -68,15 +74,16 @@ class Writer:
                 raise StoreBusy("Too many writes are waiting for the disk; try again shortly.")
             self._pending.append(job)
             self._condition.notify()
-        result: T = await job.future
-        return result
+        return job.future
 
     def close(self) -> None:
-        """Write what waits, then stop. Blocks; call it off the loop."""
+        """Write what waits, then stop. Blocks; call it in a thread."""
         with self._condition:
             self._closing = True
             self._condition.notify()
         self._thread.join(CLOSE_GRACE)
+        if self._thread.is_alive():
+            logger.error("store: writes still wait for the disk after %g s, they are lost", CLOSE_GRACE)
 
     def _serve(self) -> None:
         while True:
@@ -96,11 +103,11 @@ class Writer:
             except Exception as exc:
                 if len(batch) == 1 or _is_database_failure(exc):
                     raise
-                # Nothing of it is on disk. Again, each behind a savepoint, so that one's fault is its own alone; to
-                # set one for each every time would cost more than most writes do.
+                # Nothing of it is on disk. Again, each behind a savepoint, so that one failure undoes that write alone.
+                # To set a savepoint for each write every time would cost more than most writes do.
                 self._run_batch(batch, savepoints=True)
-        except Exception as exc:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
-            # Nothing of this batch is on disk, so nobody in it may be told otherwise.
+        except Exception as exc:  # noqa: BLE001  (its callers must get any failure)
+            # Nothing of this batch is on disk, so none of its callers may get a result.
             error = self._translate(exc)
             for job in batch:
                 job.error = job.error or error
@@ -121,7 +128,7 @@ class Writer:
         except Exception as exc:
             if _is_database_failure(exc):
                 raise
-            job.error = self._translate(exc)  # its own fault: its companions' work stands
+            job.error = self._translate(exc)  # the other writes of the batch stay
 
     def _translate(self, exc: Exception) -> Exception:
         if isinstance(exc, DBAPIError | sqlite3.Error):
@@ -140,15 +147,65 @@ class Writer:
         for loop, jobs in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_settle_all, jobs)
-            except RuntimeError:  # that loop has closed: nobody is left to hear
+            except RuntimeError:  # that loop has closed: no caller waits any more
                 logger.debug("store: %d writes done after their loop closed", len(jobs))
 
 
 def _is_database_failure(exc: Exception) -> bool:
-    """Whether it is the database itself that failed, and with it the batch."""
+    """Whether the database itself failed, and with it the batch."""
     return isinstance(exc, DBAPIError | sqlite3.Error) and not isinstance(exc, IntegrityError | sqlite3.IntegrityError)
 
 
 def _settle_all(jobs: list[_PendingWrite]) -> None:
     for job in jobs:
         job.settle()
+
+
+class BatchedWrite(Generic[Item, Result]):
+    """Many small writes as one job: the items that arrive before the writer begins a batch join it.
+
+    `work` gets several items and returns as many results; when it fails, all of them fail. It saves the writer a
+    savepoint for each item, which costs more than the insert itself.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Callable[[Connection], Sequence[Result]]], "asyncio.Future[Sequence[Result]]"],
+        work: Callable[[Connection, Sequence[Item]], Sequence[Result]],
+    ) -> None:
+        self._submit = submit
+        self._work = work
+        self._lock = threading.Lock()  # the loop adds items, the writer's thread closes the batch
+        self._open: list[tuple[Item, asyncio.Future[Result]]] | None = None
+
+    async def __call__(self, item: Item) -> Result:
+        """The item's result, once it is on disk."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._open is None or len(self._open) >= MAX_PER_BATCH:
+                self._open = self._start_batch()
+            self._open.append((item, future))
+        return await future
+
+    def _start_batch(self) -> list[tuple[Item, "asyncio.Future[Result]"]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+
+        def run(connection: Connection) -> Sequence[Result]:
+            with self._lock:
+                if self._open is batch:
+                    self._open = None
+            return self._work(connection, [item for item, _ in batch])
+
+        def settle(done: "asyncio.Future[Sequence[Result]]") -> None:
+            error = done.exception()
+            results = [None] * len(batch) if error else done.result()
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():  # the caller was cancelled; the write is done all the same
+                    continue
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)  # type: ignore[arg-type]  # None stands only beside an error
+
+        self._submit(run).add_done_callback(settle)
+        return batch

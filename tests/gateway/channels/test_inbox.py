@@ -16,7 +16,7 @@ from openclaw_mcp.core.mail import NewLocalMessage
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import NewSession, RunRequest
 from openclaw_mcp.gateway.channels import attachments
-from openclaw_mcp.gateway.channels.inbox import grant_options
+from openclaw_mcp.gateway.channels.inbox import message_grant
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 
 from .gateways import WAIT, House, Twin, house, within
@@ -503,6 +503,6 @@ def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> 
     where = ChatAddress(channel="twin", account="default", to="team", thread="7")
     heard = InboundMessage(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
 
-    assert grant_options(heard, owner=False)["group"] == "team"
-    assert grant_options(heard, owner=False)["thread"] == "7"
-    assert grant_options(msgspec.structs.replace(heard, chat="direct"), owner=False).get("group") is None
+    assert message_grant(heard, owner=False).group == "team"
+    assert message_grant(heard, owner=False).thread == "7"
+    assert message_grant(msgspec.structs.replace(heard, chat="direct"), owner=False).group is None

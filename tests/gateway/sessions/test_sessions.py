@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core import session_keys as keys
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.rpc import RpcError
-from openclaw_mcp.gateway.sessions import keys
 from tests.gateway.sessions.gateways import TwinLink, house
 
 TWO = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="second", name="Second")))

@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.core.session_target import child_grant
-from openclaw_mcp.core.sessions import NewSession, RunOutcome, RunRequest, Session
+from openclaw_mcp.core.sessions import NewSession, RunOptions, RunOutcome, RunRequest, Session
 from openclaw_mcp.gateway.wiring.runs import caller_for_session
 from openclaw_mcp.store.runs import SqlRunRepository
 from openclaw_mcp.store.store import open_store
@@ -26,7 +27,7 @@ def session(key: str = "agent:main:telegram:group:-100", **more: Any) -> Session
 
 
 def grant(options: dict[str, Any], config: dict[str, Any] | None = None, **more: Any) -> Grant:
-    caller = caller_for_session(session(**more), options, rules=from_config(config or {}))
+    caller = caller_for_session(session(**more), msgspec.convert(options, RunOptions), rules=from_config(config or {}))
     assert caller.kind == "agent"
     assert caller.entry_point == "agent"
     assert caller.grant is not None
@@ -76,7 +77,9 @@ def test_agent_depth_parent_and_model_are_the_sessions_own() -> None:
 
 
 def test_two_runs_of_the_same_person_are_the_same_caller() -> None:
-    first, second = (caller_for_session(session(), {"grant": GROUP, "messageId": id}) for id in "ab")
+    first, second = (
+        caller_for_session(session(), msgspec.convert({"grant": GROUP, "sender": id}, RunOptions)) for id in "ab"
+    )
     assert first == second
     assert hash(first) == hash(second)
 
@@ -104,7 +107,7 @@ def test_what_is_handed_on_is_never_more_than_one_has() -> None:
     [
         ({"grant": {"owner": True}}, {"grant": {"owner": True}}, True),
         ({"grant": {"owner": True}}, {"grant": {}}, False),
-        ({"grant": GROUP}, {"grant": GROUP, "messageId": "2"}, True),
+        ({"grant": GROUP}, {"grant": GROUP, "sender": "2"}, True),
         ({"grant": GROUP}, {"grant": {**GROUP, "sender": {"id": "222"}}}, False),
         ({"grant": GROUP}, {"grant": {"owner": True}}, False),
     ],
@@ -118,7 +121,9 @@ def test_what_different_people_wrote_is_not_answered_in_one_run(
             runs = SqlRunRepository(store)
             await runs.admit(RunRequest(run_id="first", session=new, message="first", mode="followup"))
             for name, options in (("a", one), ("b", other)):
-                asked = RunRequest(run_id=name, session=new, message=name, mode="collect", options=options)
+                asked = RunRequest(
+                    run_id=name, session=new, message=name, mode="collect", options=msgspec.convert(options, RunOptions)
+                )
                 await runs.admit(asked)
             done = await runs.finish("first", RunOutcome(status="ok", stop_reason="stop"))
             assert done is not None

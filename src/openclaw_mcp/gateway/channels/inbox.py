@@ -19,13 +19,12 @@ from ...core.config.channels import ChannelRules
 from ...core.config.config import Config
 from ...core.errors import StoreError
 from ...core.mail import Inbox, InboxEntry, SenderApproval, SenderApprovalRepository
-from ...core.model import Grant, Json
+from ...core.model import Grant
 from ...core.owner import is_owner
 from ...core.ports import RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.rpc import RpcError
-from ...core.sessions import NewSession, QueueMode, RunRequest, now_ms
-from ...core.transcript import ANSWERS_IN_CONVERSATION
+from ...core.sessions import NewSession, QueueMode, RunOptions, RunRequest, now_ms
 from . import access, coalescing, commands
 from .routing import session_for
 
@@ -331,11 +330,11 @@ class InboundProcessor:
         """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
         mode = self._dependencies.config().messages.queue_mode
         sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
-        options: Json = {
-            "sender": message.sender.name or message.sender.id,
-            "grant": grant_options(message, owner=owner),
-        }
-        options[ANSWERS_IN_CONVERSATION] = True
+        options = RunOptions(
+            sender=message.sender.name or message.sender.id,
+            grant=message_grant(message, owner=owner),
+            answers_in_conversation=True,
+        )
         files = (
             (*message.attachments, *await self._dependencies.fetch_attachments(message))
             if message.files
@@ -413,14 +412,12 @@ class InboundProcessor:
             await self._dependencies.send_notice(where, words, f"pairing:{where.channel}:{where.account}:{stands.code}")
 
 
-def grant_options(message: InboundMessage, *, owner: bool) -> Json:
-    """For whom and where a run answers, as its options keep it."""
+def message_grant(message: InboundMessage, *, owner: bool) -> Grant:
+    """For whom and where a run answers a message."""
     where = message.address
-    return msgspec.to_builtins(  # type: ignore[no-any-return]  # a struct becomes an object
-        Grant(
-            channel=where.channel, account=where.account, to=where.to, thread=where.thread, space=message.space,
-            group=None if message.chat == "direct" else where.to, sender=message.sender, owner=owner,
-        )
+    return Grant(
+        channel=where.channel, account=where.account, to=where.to, thread=where.thread, space=message.space,
+        group=None if message.chat == "direct" else where.to, sender=message.sender, owner=owner,
     )  # fmt: skip
 
 

@@ -109,9 +109,8 @@ class ReplySender:
             return None
         if run.status != "ok":
             return AgentReply(text=f"⚠️ Agent failed before reply: {run.error or 'no reason was given'}")
-        result = run.result or {}
-        files = await self._reply_attachments(run) if result.get("media") else ()
-        return AgentReply(text=str(result.get("text") or ""), attachments=files)
+        files = await self._reply_attachments(run) if run.result.media else ()
+        return AgentReply(text=run.result.text or "", attachments=files)
 
     async def _reply_attachments(self, run: Run) -> tuple[Attachment, ...]:
         """The transcript holds the bytes of what the answer shows."""
@@ -133,9 +132,8 @@ class ReplySender:
             _from_outbox_message(mail)
             for mail in await self._dependencies.outbox.list_direct_sends(run.session_key, since=since)
         )
-        tools = (run.result or {}).get("tools", [])
+        tools, noted = run.result.tools, run.result.effects
         planned = sum(name == "cron_add" or name.endswith("__cron_add") or name == "cron" for name in tools)
-        noted = msgspec.convert((run.result or {}).get("effects", {}), effects.RunEffects)
         more = tuple(self._from_effect(one, origin) for one in noted.sent)
         return ReplyEffects(sent=(*sent, *more), cron_adds=planned + len(noted.cron_added))
 

@@ -26,14 +26,11 @@ from ...core.jobs import (
     StreamSchedule,
     SystemEventPayload,
 )
-from ...core.json_values import drop_none
-from ...core.model import Json
 from ...core.ports import ProcessGuard, RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.rpc import Publish, RpcError, RpcEvent
-from ...core.sessions import NewSession, Run, RunAdmission, RunRequest
+from ...core.sessions import NewSession, Run, RunAdmission, RunOptions, RunRequest
 from ...core.signal import Signal
-from ...core.transcript import ANSWERS_IN_CONVERSATION
 from ...net.tasks import Tasks
 from . import programs, views
 from .defaults import build_grant
@@ -200,7 +197,7 @@ class JobExecutor:
             return _queue_event(firing, text, key, self._now())
         message = f"System: [{_format_time(self._now())}]\n{text}"
         try:
-            run = await self._run_in_session(firing, key, message, seconds=TURN_SECONDS, options={})
+            run = await self._run_in_session(firing, key, message, seconds=TURN_SECONDS, options=RunOptions())
         except RpcError as exc:
             if not (exc.retryable and _is_owner_job(job)):
                 raise
@@ -213,15 +210,17 @@ class JobExecutor:
         job = firing.job
         head, now = f"[cron:{job.id} {job.spec.name}]", _format_time(self._now())
         message = f"{head}\n{_with_note(payload.message, firing)}\n\nCurrent time: {now}"
-        options = drop_none({
-            "model": payload.model, "thinking": payload.thinking, "fallbacks": payload.fallbacks,
-            "lightContext": payload.light_context, "toolsAllow": payload.tools_allow,
-        })  # fmt: skip
+        options = RunOptions(
+            model=payload.model, thinking=payload.thinking, fallbacks=payload.fallbacks,
+            light_context=payload.light_context, tools_allow=payload.tools_allow,
+        )  # fmt: skip
         seconds = TURN_SECONDS if payload.timeout_seconds is None else payload.timeout_seconds or MAX_SECONDS
         key = self._targets().run_session(firing)
         return result_from_run(await self._run_in_session(firing, key, message, seconds=seconds, options=options))
 
-    async def _run_in_session(self, firing: JobFiring, key: str, message: str, *, seconds: float, options: Json) -> Run:
+    async def _run_in_session(
+        self, firing: JobFiring, key: str, message: str, *, seconds: float, options: RunOptions
+    ) -> Run:
         """The run with this firing's id: the one submitted before a crash, or a new one."""
         job, targets = firing.job, self._targets()
         agent = targets.agent_id(job)
@@ -236,13 +235,13 @@ class JobExecutor:
             message=message,
             mode="followup",
             timeout_ms=int(seconds * 1000),
-            options={
-                **options,
-                "sender": "cron",
-                "cron": {"jobId": job.id, "runId": firing.run_id},
-                "grant": msgspec.to_builtins(grant),
-                **({ANSWERS_IN_CONVERSATION: True} if await self._router.answers_in_session(job, key) else {}),
-            },
+            options=msgspec.structs.replace(
+                options,
+                sender="cron",
+                cron={"jobId": job.id, "runId": firing.run_id},
+                grant=grant,
+                answers_in_conversation=await self._router.answers_in_session(job, key),
+            ),
         )
         key = (await self._submit(request)).run.session_key
         run = await self._runner.wait(firing.run_id, seconds=min(seconds + QUEUE_SECONDS, MAX_SECONDS))

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from ...core.jobs import DeliveryStatus, FiringStatus
-from ...core.sessions import Run
+from ...core.sessions import Run, RunResult
 from .programs import JobProgramResult
 
 SUMMARY_LENGTH: Final = 20_000  # characters of a result kept in the log
@@ -109,27 +109,25 @@ def failed_result(error: str) -> FiringResult:
 
 
 def result_from_run(run: Run) -> FiringResult:
-    answer = run.result or {}
+    answer = run.result
     result = FiringResult(
         status="ok",
         session_key=run.session_key,
         session_id=run.session_id,
-        model=answer.get("model") or None,
-        provider=answer.get("provider") or None,
-        usage=_read_usage(answer.get("usage")),
+        model=answer.model or None,
+        provider=answer.provider or None,
+        usage=None if answer == RunResult() else _model_usage(answer),
         run=run,
     )
     if run.status == "ok":
-        return structs.replace(result, summary=str(answer.get("text") or "")[:SUMMARY_LENGTH])
+        return structs.replace(result, summary=(answer.text or "")[:SUMMARY_LENGTH])
     error = run.error or f"the run ended as {run.status} ({run.stop_reason})"
     return structs.replace(result, status="error", error=error, completion="failed")
 
 
-def _read_usage(usage: Any) -> ModelUsage | None:
-    if not usage:
-        return None
-    used, made = usage.get("input", 0), usage.get("output", 0)
-    return ModelUsage(input_tokens=used, output_tokens=made, total_tokens=usage.get("totalTokens", used + made))
+def _model_usage(answer: RunResult) -> ModelUsage:
+    usage = answer.usage
+    return ModelUsage(input_tokens=usage.input, output_tokens=usage.output, total_tokens=usage.total_tokens)
 
 
 def result_from_program(program: str, ran: JobProgramResult, now: int) -> FiringResult:

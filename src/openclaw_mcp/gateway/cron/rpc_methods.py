@@ -27,7 +27,7 @@ from ...core.ports import ProcessGuard, RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.rpc import ADMIN, READ, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ...core.session_target import child_grant
-from ...core.sessions import NewSession, RunRequest
+from ...core.sessions import NewSession, RunOptions, RunRequest
 from . import views
 from .defaults import check_webhooks, fill_defaults
 from .delivery import ResultDelivery
@@ -277,7 +277,7 @@ class CronMethods:
             return {"ok": True}
         kind = "main" if key.endswith(f":{roster.main_key}") else "custom"
         session = NewSession(key=key, agent_id=session_keys.split_key(key)[0], classification=kind)
-        options = {"sender": caller.name, "grant": msgspec.to_builtins(child_grant(caller))}
+        options = RunOptions(sender=caller.name, grant=child_grant(caller))
         message = f"System: {asked.text}"
         await self._runner.submit(
             RunRequest(run_id=run_id, session=session, message=message, mode="followup", options=options)

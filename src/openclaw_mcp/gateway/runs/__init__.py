@@ -1,1 +1,1 @@
-"""Runs: one turn of an agent after another, from admission to the committed end."""
+"""Runs: turns of an agent, from admission to the stored end."""

@@ -1,10 +1,11 @@
-"""One turn of an agent: what it said so far, and what that leaves in the transcript."""
+"""One turn of an agent: its events so far, and the messages they add to the transcript."""
 
 import base64
 import hashlib
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ...core.agent import (
     AgentEvent,
@@ -21,43 +22,40 @@ from ...core.agent import (
     TurnFailed,
     Usage,
 )
+from ...core.effects import RunEffects
 from ...core.model import Json
-from ...core.sessions import MessageDraft, RunOutcome, now_ms
+from ...core.sessions import MessageDraft, RunFailure, RunOutcome, RunResult, RunUsage, now_ms
 from ...core.transcript import RunStarter, mark_visibility
 
-STOP_MESSAGES = {
-    "timeout": "the run took longer than it may",
-    "restart": "the gateway stopped while this run was going",
-}
 NO_ANSWER = "There is no answer: the agent ended without one."
 
 
 class Transcript:
-    """Gathers an agent's events; tells what to write down, and when."""
+    """Collects an agent's events and makes the messages and the outcome to be stored."""
 
     def __init__(self, run_id: str, started_by: RunStarter = "owner", *, replies_in_conversation: bool = False) -> None:
         self._run_id = run_id
         self.started_by: RunStarter = started_by
-        """Who started the run; its messages say so."""
+        """Who started the run; each of its messages is marked with it."""
         self._replies_in_conversation = replies_in_conversation
-        """Whether its answer goes to the session's conversation; its messages say that, too."""
+        """Whether its answer is sent to the session's conversation; each message is marked with that, too."""
         self.text = ""
         self._thinking = ""
         self._media: list[Attachment] = []
         self._open_tools: dict[str, ToolUse] = {}
         self._used_tools: list[str] = []
         self._usage = Usage()
-        self._effects: Json | None = None
+        self._effects = RunEffects()
         self._model: ModelSelected | None = None
         self._end: TurnCompleted | TurnFailed | None = None
 
     @property
     def is_between_tools(self) -> bool:
-        """No tool is at work: a good moment to stop."""
+        """Whether no tool is at work: a good moment to stop."""
         return not self._open_tools
 
     def add_event(self, event: AgentEvent) -> list[MessageDraft]:
-        """Take in an event; the drafts that are due with it."""
+        """Add an event; the messages to be stored with it."""
         match event:
             case PartialAnswer(text=text, replace=replace):
                 self.text = text if replace else self.text + text
@@ -70,7 +68,7 @@ class Transcript:
             case Usage():
                 self._usage = event
             case EffectsReported(effects=effects):
-                self._effects = msgspec.to_builtins(effects)
+                self._effects = effects
             case ToolUse():
                 self._open_tools[event.id] = event
             case ToolOutcome() | Notice():
@@ -86,13 +84,13 @@ class Transcript:
         if not outcome.failed:
             self._used_tools.append(outcome.name)
         call = {"type": "toolCall", "id": use.id, "name": use.name, "arguments": use.arguments}
-        asked: Json = {"role": "assistant", "content": [call], "stopReason": "toolUse", **self._model_fields()}
+        called: Json = {"role": "assistant", "content": [call], "stopReason": "toolUse", **self._model_fields()}
         result: Json = {
             "role": "toolResult", "toolCallId": outcome.id, "toolName": outcome.name,
             "content": list(outcome.content), "isError": outcome.failed,
         }  # fmt: skip
-        words = " ".join(str(block.get("text", "")) for block in outcome.content)
-        return [self._draft(asked), self._draft(result, words)]
+        text = " ".join(str(block.get("text", "")) for block in outcome.content)
+        return [self._draft(called), self._draft(result, text)]
 
     def _draft(self, body: Json, text: str = "", *, key: str | None = None) -> MessageDraft:
         body = mark_visibility(body, self.started_by, in_conversation=self._replies_in_conversation)
@@ -130,24 +128,26 @@ class Transcript:
         drop_answer: bool = False, failed: TurnFailed | None = None,
     ) -> RunOutcome:  # fmt: skip
         answers = not drop_answer and (self.text or self._media or status == "ok")
-        result: Json = {"usage": self._usage_fields(), "tools": self._used_tools, **self._model_fields()}
-        if answers:
-            result["text"] = self.text
-            result["media"] = [_attachment_block(attachment, inline=False) for attachment in self._media]
-        if self._effects is not None:
-            result["effects"] = self._effects
-        if failed is not None:
-            result["failure"] = {"kind": failed.kind, **({"detail": failed.detail} if failed.detail else {})}
+        provider, model = (None, None) if self._model is None else (self._model.provider, self._model.model)
         return RunOutcome(
             status=status,
             stop_reason=stop_reason,
             error=error,
-            result=result,
+            result=RunResult(
+                text=self.text if answers else None,
+                media=[_attachment_block(attachment, inline=False) for attachment in self._media] if answers else [],
+                usage=self._run_usage(),
+                tools=self._used_tools,
+                provider=provider,
+                model=model,
+                effects=self._effects,
+                failure=None if failed is None else RunFailure(kind=failed.kind, detail=failed.detail or None),
+            ),
             drafts=(self._answer_draft(stop_reason, error),) if answers else (),
             input_tokens=self._usage.input,
             output_tokens=self._usage.output,
-            provider=self._model.provider if self._model else None,
-            model=self._model.model if self._model else None,
+            provider=provider,
+            model=model,
             resume=resume,
         )
 
@@ -155,19 +155,23 @@ class Transcript:
         content: list[Json] = [{"type": "thinking", "thinking": self._thinking}] if self._thinking else []
         content.append({"type": "text", "text": self.text})
         content += [_attachment_block(attachment, inline=True) for attachment in self._media]
-        body: Json = {"role": "assistant", "content": content, **self._model_fields(), "usage": self._usage_fields()}
+        body: Json = {
+            "role": "assistant",
+            "content": content,
+            **self._model_fields(),
+            "usage": msgspec.to_builtins(self._run_usage()),
+        }
         body |= {"stopReason": stop_reason, "timestamp": now_ms()}
         if error is not None:
             body["errorMessage"] = error
         return self._draft(body, self.text, key=f"{self._run_id}:answer")
 
-    def _usage_fields(self) -> Json:
+    def _run_usage(self) -> RunUsage:
         usage = self._usage
-        counted: Json = {"input": usage.input, "output": usage.output, "totalTokens": usage.total}
-        counted |= {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
-        if usage.cost_usd is not None:
-            counted["cost"] = {"total": usage.cost_usd}
-        return counted
+        return RunUsage(
+            input=usage.input, output=usage.output, total_tokens=usage.total, cache_read=usage.cache_read,
+            cache_write=usage.cache_write, cost=UNSET if usage.cost_usd is None else {"total": usage.cost_usd},
+        )  # fmt: skip
 
 
 def _attachment_block(attachment: Attachment, *, inline: bool) -> Json:

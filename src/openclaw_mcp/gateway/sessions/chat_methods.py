@@ -1,6 +1,6 @@
-"""The methods that talk: `chat.*`, `sessions.send`, `sessions.steer`, `agent`, `agent.wait`."""
+"""Methods that send messages and read transcripts: `chat.*`, `sessions.send`, `sessions.steer`, `agent*`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,19 +25,23 @@ from ...core.rpc import (
     read_params,
     scope_error,
 )
+from ...core.session_keys import classify_key, new_session, normalize_key, split_key
 from ...core.session_target import child_grant
 from ...core.sessions import (
     HistoryPage,
     MessageDraft,
     QueueMode,
     RunAdmission,
+    RunOptions,
     RunRequest,
+    Session,
     TranscriptMessage,
     is_internal_run,
     now_ms,
 )
-from . import keys, params, views
+from . import params, views
 from .run_events import RunEventPublisher
+from .session_reset import SessionReset
 
 HISTORY_BYTES: Final = 6 * 1024 * 1024  # of messages in one answer; well under the largest frame
 MAX_MESSAGE_LENGTH: Final = 2_000_000  # characters
@@ -49,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatMethods:
-    """Messages in, answers out."""
+    """Sends messages to agents; their answers are published as events."""
 
     def __init__(
         self,
@@ -59,14 +63,14 @@ class ChatMethods:
         publish: Publish,
         *,
         roster: Callable[[], AgentRoster],
+        reset: SessionReset,
     ) -> None:
         self._sessions = sessions
         self._runner = runner
         self._events = events
         self._publish = publish
         self._roster = roster
-        self.reset_session: Callable[[str], Awaitable[Json]] | None = None
-        """How `/new` and `/reset` begin a session anew; set by the caretaker."""
+        self._reset = reset
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -82,17 +86,13 @@ class ChatMethods:
         )
 
     def _canonical_key(self, key: str, agent_id: str | None = None) -> str:
-        return keys.normalize_key(key, self._roster(), agent_id=agent_id)
+        return normalize_key(key, self._roster(), agent_id=agent_id)
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
     async def _chat_send(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.ChatSendParams, call.method)
-        send = params.SessionSendParams(
-            key=asked.session_key, agent_id=asked.agent_id, message=asked.message, attachments=asked.attachments,
-            idempotency_key=asked.idempotency_key, thinking=asked.thinking, timeout_ms=asked.timeout_ms,
-        )  # fmt: skip
-        return await self.send(call, send, asked.queue_mode)
+        return await self.send(call, asked, asked.queue_mode)
 
     async def _sessions_send(self, call: RpcCall) -> Json:
         return await self.send(call, read_params(call.params, params.SessionSendParams, call.method), "steer")
@@ -103,8 +103,8 @@ class ChatMethods:
         busy = bool(await self._sessions.active_runs([key]))
         return {**await self.send(call, asked, "interrupt"), "interruptedActiveRun": busy}
 
-    async def send(self, call: RpcCall, request: params.SessionSendParams, mode: str) -> Json:
-        """Admit a message; the answer comes as events."""
+    async def send(self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode) -> Json:
+        """Admit a message; the answer is published as events."""
         key = self._canonical_key(request.key, request.agent_id)
         done = await self._run_command(call, key, request.message.strip(), request.idempotency_key)
         if done is not None:
@@ -117,13 +117,13 @@ class ChatMethods:
             mode=mode,
             attachments=request.attachments,
             timeout_ms=request.timeout_ms,
-            options=_drop_none(thinking=request.thinking),
+            options=RunOptions(thinking=request.thinking),
         )
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(
-        self, call: RpcCall, key: str, message: str, *, run_id: str, mode: str, attachments: list[Json] | None,
-        timeout_ms: int | None, options: Json, label: str | None = None, spawned_by: str | None = None,
+        self, call: RpcCall, key: str, message: str, *, run_id: str, mode: QueueMode, attachments: list[Json] | None,
+        timeout_ms: int | None, options: RunOptions, label: str | None = None, spawned_by: str | None = None,
     ) -> RunAdmission:  # fmt: skip
         if len(message) > MAX_MESSAGE_LENGTH:
             raise RpcError(f"message is longer than {MAX_MESSAGE_LENGTH} characters; send it as an attachment")
@@ -132,17 +132,16 @@ class ChatMethods:
         files = params.read_attachments(attachments)
         if not message.strip() and not files:
             raise RpcError("message or attachment required")
-        new = keys.new_session(key, self._roster(), label=label, spawned_by=spawned_by)
-        sent_mode: QueueMode = mode  # type: ignore[assignment]  # read_params let only these through
+        new = new_session(key, self._roster(), label=label, spawned_by=spawned_by)
         admission = await self._runner.submit(
             RunRequest(
                 run_id=run_id,
                 session=new,
                 message=message,
                 attachments=files,
-                mode=sent_mode,
+                mode=mode,
                 timeout_ms=timeout_ms,
-                options={**options, "sender": call.caller.name, "grant": msgspec.to_builtins(child_grant(call.caller))},
+                options=msgspec.structs.replace(options, sender=call.caller.name, grant=child_grant(call.caller)),
             )
         )
         if admission.run.session_key != key:
@@ -150,21 +149,20 @@ class ChatMethods:
         return admission
 
     async def _run_command(self, call: RpcCall, key: str, text: str, run_id: str | None) -> Json | None:
-        """`/stop`, `/new`, `/reset` are orders to us; anything else is for the agent."""
+        """`/stop`, `/new` and `/reset` are commands to the gateway; any other text is for the agent."""
         if text not in ("/stop", "/new", "/reset"):
             return None
         if text == "/stop":
             await self._runner.abort(key)
-            said = "Stopped."
+            reply = "Stopped."
         else:
             if not has_scope(call.caller.scopes, ADMIN):
                 raise scope_error(ADMIN)
-            assert self.reset_session is not None
-            await self.reset_session(key)
-            said = "A new conversation begins."
+            await self._reset(key)
+            reply = "A new conversation begins."
         run_id = run_id or new_id()
-        payload = {"runId": run_id, "sessionKey": key, "agentId": keys.split_key(key)[0], "seq": 1, "state": "final"}
-        content = [{"type": "text", "text": said}]
+        payload = {"runId": run_id, "sessionKey": key, "agentId": split_key(key)[0], "seq": 1, "state": "final"}
+        content = [{"type": "text", "text": reply}]
         payload["message"] = {"role": "assistant", "content": content, "timestamp": now_ms()}
         self._publish(RpcEvent(name="chat", payload=payload))
         return {"runId": run_id, "status": "started"}
@@ -176,9 +174,9 @@ class ChatMethods:
         if done is not None:
             return {**done, "status": "ok", "summary": "completed", "result": {"payloads": [], "meta": {}}}
         timeout_ms = None if asked.timeout is None else asked.timeout * 1000
-        options = _drop_none(
+        options = RunOptions(
             thinking=asked.thinking, model=asked.model, provider=asked.provider, cwd=asked.cwd,
-            extraSystemPrompt=asked.extra_system_prompt, inputProvenance=asked.input_provenance, lane=asked.lane,
+            extra_system_prompt=asked.extra_system_prompt, input_provenance=asked.input_provenance, lane=asked.lane,
         )  # fmt: skip
         check_model_name(asked.model)
         if asked.cwd is not None and not has_scope(call.caller.scopes, ADMIN):
@@ -192,7 +190,7 @@ class ChatMethods:
             await call.peer.acknowledge({**first, "status": "accepted", "acceptedAt": admission.run.accepted_at})
         limit = MAX_WAIT if timeout_ms == 0 else (timeout_ms or DEFAULT_TIMEOUT_MS) / 1000 + WAIT_MARGIN
         run = await self._runner.wait(admission.run.run_id, seconds=limit)
-        if run is None:  # it waits behind others: the caller may go on with agent.wait
+        if run is None:  # it waits behind others: the caller may continue with agent.wait
             return {"runId": admission.run.run_id, "status": "timeout", "summary": "still waiting or running"}
         return views.agent_result(run)
 
@@ -255,26 +253,26 @@ class ChatMethods:
         session = page.session
         waiting = [] if session is None else await self._sessions.pending_runs(session.key)
         active = {} if session is None else await self._sessions.active_runs([session.key])
-        told: Json = {"messages": messages, "pendingInputs": views.pending_inputs(waiting)}
+        result: Json = {"messages": messages, "pendingInputs": views.pending_inputs(waiting)}
         if session is None:
             key, roster = self._canonical_key(request.session_key, request.agent_id), self._roster()
-            told["sessionInfo"] = views.placeholder_row(key, keys.classify_key(key, roster), roster)
+            result["sessionInfo"] = views.placeholder_row(key, classify_key(key, roster), roster)
         else:
             ids = active.get(session.key, ())
-            told["sessionInfo"] = views.session_row(session, self._roster(), active=ids)
-            told["deltaCursor"] = _format_cursor(page)
+            result["sessionInfo"] = views.session_row(session, self._roster(), active=ids)
+            result["deltaCursor"] = _format_cursor(session, page)
         if request.cursor is not None:
-            return {"kind": "reset"} if page.has_more or session is None else {"kind": "delta", **told}
+            return {"kind": "reset"} if page.has_more or session is None else {"kind": "delta", **result}
         more = page.has_more or len(messages) < len(page.messages)
-        told |= {"sessionKey": request.session_key, "hasMore": more, "totalMessages": page.total}
-        told["defaults"] = views.session_defaults(self._roster())
+        result |= {"sessionKey": request.session_key, "hasMore": more, "totalMessages": page.total}
+        result["defaults"] = views.session_defaults(self._roster())
         if session is not None:
-            told["sessionId"] = session.session_id
+            result["sessionId"] = session.session_id
         if offset:
-            told["offset"] = offset
+            result["offset"] = offset
         if more:
-            told["nextOffset"] = offset + len(messages)
-        return told
+            result["nextOffset"] = offset + len(messages)
+        return result
 
     async def _find_offset(self, key: str, uid: str, limit: int) -> int:
         """The page with that message in its middle."""
@@ -292,10 +290,6 @@ class ChatMethods:
         return {"ok": True, "message": views.format_message(message, max_chars=asked.max_chars, inline=True)}
 
 
-def _drop_none(**options: object) -> Json:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _admission_status(admission: RunAdmission) -> str:
     if admission.is_new:
         return "started"
@@ -303,21 +297,19 @@ def _admission_status(admission: RunAdmission) -> str:
 
 
 def _fit_messages(messages: Sequence[TranscriptMessage], request: params.HistoryParams, *, newest: bool) -> list[Json]:
-    """As many as fit the answer; when some must go, the oldest (of a delta: the newest, which come next time)."""
-    room = min(request.max_bytes or HISTORY_BYTES, HISTORY_BYTES)
+    """As many as fit the answer; those left out are the oldest (of a delta: the newest, which come next time)."""
+    left = min(request.max_bytes or HISTORY_BYTES, HISTORY_BYTES)
     kept: list[Json] = []
     for message in reversed(messages) if newest else messages:
         shaped = views.format_message(message, max_chars=request.max_chars)
-        room -= len(_encode(shaped))
-        if room < 0 and kept:
+        left -= len(_encode(shaped))
+        if left < 0 and kept:
             break
         kept.append(shaped)
     return kept[::-1] if newest else kept
 
 
-def _format_cursor(page: HistoryPage) -> str:
-    session = page.session
-    assert session is not None
+def _format_cursor(session: Session, page: HistoryPage) -> str:
     return f"v1.{session.session_id}.{session.epoch}.{page.messages[-1].seq if page.messages else page.total}"
 
 

@@ -1,10 +1,10 @@
-"""What clients may say to `sessions.*`, `chat.*` and `agent`. Unknown fields are ignored, known ones checked."""
+"""Parameters of `sessions.*`, `chat.*` and `agent`. Unknown fields are ignored, known ones checked."""
 
 import base64
 import binascii
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ...core.agent import Attachment
 from ...core.fields import NonEmptyStr
@@ -66,14 +66,20 @@ class ResolveParams(SessionParams, frozen=True, kw_only=True):
     allow_missing: bool = False
 
 
-class ResetParams(SessionParams, frozen=True, kw_only=True):
+class ChangeParams(SessionParams, frozen=True, kw_only=True):
+    """`sessions.patch`. The change is refused when the session is no longer the expected one."""
+
     key: SessionKey
-    reason: Literal["new", "reset"] = "reset"
+    expected_session_id: str | None = None
+    expected_lifecycle_revision: str | None = None
+
+
+class ResetParams(ChangeParams, frozen=True, kw_only=True):
+    reason: Literal["new", "reset"] = "reset"  # checked only: both do the same
     expected_session_id: NonEmptyStr | None = None
 
 
-class DeleteParams(SessionParams, frozen=True, kw_only=True):
-    key: SessionKey
+class DeleteParams(ChangeParams, frozen=True, kw_only=True):
     delete_transcript: bool = True
     expected_session_id: NonEmptyStr | None = None
     expected_lifecycle_revision: NonEmptyStr | None = None
@@ -118,15 +124,11 @@ class SessionSendParams(SessionParams, frozen=True, kw_only=True):
     timeout_ms: NonNegativeInt | None = None
 
 
-class ChatSendParams(SessionParams, frozen=True, kw_only=True):
-    session_key: SessionKey
-    message: str
+class ChatSendParams(SessionSendParams, frozen=True, kw_only=True):
+    key: SessionKey = field(name="sessionKey")
     idempotency_key: RunId
-    attachments: list[Json] | None = None
     queue_mode: QueueMode = "steer"
-    thinking: str | None = None
-    timeout_ms: NonNegativeInt | None = None
-    system_input_provenance: Json | None = None
+    system_input_provenance: Json | None = None  # checked only
 
 
 class HistoryParams(SessionParams, frozen=True, kw_only=True):
@@ -180,7 +182,7 @@ class WaitParams(SessionParams, frozen=True, kw_only=True):
 
 
 def read_attachments(entries: list[Json] | None) -> tuple[Attachment, ...]:
-    """Raises Fault naming the attachment that can't be used."""
+    """Raises RpcError that names the attachment which can't be used."""
     if entries is None:
         return ()
     if len(entries) > MAX_ATTACHMENTS:
@@ -197,7 +199,7 @@ def _read_attachment(entry: Json, path: str) -> Attachment:
         declared, _, content = content.removeprefix("data:").partition(",")
         mime_type = entry.get("mimeType") or declared.partition(";")[0] or mime_type
     try:
-        # Bytes come from this very process: nothing on a wire can be bytes.
+        # Bytes are given by this process itself: no wire carries them.
         data = content if isinstance(content, bytes) else base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise RpcError(f"{path}: content is not valid base64") from None

@@ -1,18 +1,17 @@
-"""News of runs as the events clients hear: `chat`, `agent`, `session.message`, `sessions.changed`."""
+"""Events of runs as clients receive them: `chat`, `agent`, `session.message`, `sessions.changed`."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ...core.agent import (
-    MediaAttached,
+    AgentEvent,
     ModelSelected,
     PartialAnswer,
     ThinkingText,
     ToolOutcome,
     ToolUpdate,
     ToolUse,
-    TurnFailed,
     Usage,
 )
 from ...core.agents import AgentRoster
@@ -23,6 +22,7 @@ from ...core.sessions import (
     Run,
     RunEnded,
     RunEvent,
+    RunFailure,
     RunOutput,
     RunStarted,
     Session,
@@ -33,11 +33,11 @@ from . import views
 
 DELTA_INTERVAL: Final = 0.075  # seconds between two deltas: faster than eyes, slower than tokens
 SESSIONS_TOPIC: Final = "sessions"
+"""Topic of the connections that follow every session."""
 ROUTE_FIELDS: Final = ("lastChannel", "lastTo", "lastAccountId", "lastThreadId")
-"""Where a session's conversation takes place; a message says it itself, for those who pass it on."""
-"""Topic of those who follow every session."""
+"""The conversation of a session; each message has them too, for clients that forward it."""
 TOOL_EVENTS_TOPIC: Final = "cap:tool-events"
-"""Topic of connections that declared they understand tool streams."""
+"""Topic of the connections that declared that they read tool streams."""
 
 
 def session_topic(key: str) -> str:
@@ -45,7 +45,7 @@ def session_topic(key: str) -> str:
 
 
 class RunEventPublisher:
-    """Listens to a runner's bell; publishes."""
+    """Publishes the events of a run executor."""
 
     def __init__(self, publish: Publish, roster: Callable[[], AgentRoster]) -> None:
         self._publish = publish
@@ -55,11 +55,13 @@ class RunEventPublisher:
     def on_run_event(self, run_event: RunEvent) -> None:
         match run_event:
             case RunStarted(claim=claim):
-                voice = self._streams[claim.run.run_id] = _RunStream(self._publish, claim.run, claim.session.spawned_by)
+                stream = self._streams[claim.run.run_id] = _RunStream(
+                    self._publish, claim.run, claim.session.spawned_by
+                )
                 self.publish_session(claim.session, reason="send", run_id=claim.run.run_id, active=(claim.run.run_id,))
                 for message in claim.messages:
                     self.publish_message(message, claim.session)
-                voice.begin()
+                stream.begin()
             case RunOutput(run=run, event=event):
                 self._stream_for(run).publish_event(event)
             case MessagesAdded(messages=messages):
@@ -82,7 +84,7 @@ class RunEventPublisher:
         self, session: Session, *, reason: str | None = None, phase: str | None = None, run_id: str | None = None,
         active: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        """Tell those who follow the list of sessions."""
+        """To the connections that follow every session."""
         row = views.session_row(session, self._roster(), active=active)
         payload: Json = {**row, "sessionKey": session.key, "agentId": session.agent_id, "ts": now_ms(), "session": row}
         for name, value in (("reason", reason), ("phase", phase), ("runId", run_id)):
@@ -95,7 +97,7 @@ class RunEventPublisher:
         self._publish(RpcEvent(name="sessions.changed", payload=payload, topic=SESSIONS_TOPIC))
 
     def publish_message(self, message: TranscriptMessage, session: Session | None) -> None:
-        """Tell those who follow every session, and those who follow this one."""
+        """To the connections that follow every session, and to those that follow this one."""
         payload: Json = {
             "sessionKey": message.session_key,
             "agentId": message.session_key.split(":")[1],
@@ -119,12 +121,12 @@ class RunEventPublisher:
         )
 
     def close(self) -> None:
-        for voice in self._streams.values():
-            voice.cancel_timer()
+        for stream in self._streams.values():
+            stream.cancel_timer()
 
 
 class _RunStream:
-    """One run's events, numbered, its deltas paced."""
+    """The numbered events of one run; text deltas at most every `DELTA_INTERVAL`."""
 
     def __init__(self, publish: Publish, run: Run, spawned_by: str | None) -> None:
         self._publish = publish
@@ -145,7 +147,7 @@ class _RunStream:
         self._publish_agent("lifecycle", {"phase": "start", "startedAt": self._run.started_at})
         self._publish_chat({"state": "status", "phase": "starting_model"})
 
-    def publish_event(self, event: Any) -> None:
+    def publish_event(self, event: AgentEvent) -> None:
         match event:
             case PartialAnswer(text=text, replace=replace):
                 self._text = text if replace else self._text + text
@@ -160,7 +162,7 @@ class _RunStream:
                 self._flush()
                 self._item_number += 1
                 self._publish_tool(event)
-            case MediaAttached() | TurnFailed() | _:
+            case _:  # the end of the run publishes the rest
                 pass
 
     def end(self, run: Run, answer: TranscriptMessage | None) -> None:
@@ -193,7 +195,7 @@ class _RunStream:
         return {"message": _assistant_message(self._text)} if self._text else {}
 
     def _schedule_flush(self) -> None:
-        """The first delta at once, the others at a pace."""
+        """The first delta at once, the others at intervals."""
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
@@ -252,8 +254,6 @@ def _assistant_message(text: str) -> Json:
 def _failure_fields(run: Run) -> Json:
     if run.stop_reason == "timeout":
         return {"errorKind": "timeout"}
-    failure = (run.result or {}).get("failure", {})
-    told: Json = {"errorKind": failure.get("kind", "unknown")}
-    if "detail" in failure:
-        told["errorDetail"] = failure["detail"]
-    return told
+    failure = run.result.failure or RunFailure()
+    detail = {} if failure.detail is None else {"errorDetail": failure.detail}
+    return {"errorKind": failure.kind, **detail}

@@ -1,8 +1,10 @@
-"""The methods on sessions themselves: list, find, make, change, forget, search, follow."""
+"""Methods on sessions: list, find, create, change, delete, search, subscribe."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final
+
+from msgspec.structs import replace
 
 from ...core.agents import AgentRoster
 from ...core.model import Json
@@ -11,14 +13,14 @@ from ...core.numbers import parse_whole_number
 from ...core.ports import RunExecutor
 from ...core.repositories import IdempotencyRepository, SessionRepository
 from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params, scope_error
-from ...core.sessions import Session, SessionPage, SessionQuery, now_ms
-from . import keys, params, views
+from ...core.session_keys import classify_key, new_session, normalize_key
+from ...core.sessions import QueueMode, Session, SessionPage, SessionQuery, now_ms
+from . import params, views
 from .run_events import SESSIONS_TOPIC, RunEventPublisher, session_topic
-
-T = TypeVar("T")
+from .session_reset import SessionReset
 
 DEFAULT_PAGE: Final = 100  # rows when the caller names no limit
-MAX_PAGE_BYTES: Final = 1000
+MAX_PAGE: Final = 1000  # rows
 WRITE_SCOPE_FIELDS: Final = frozenset(
     {"label", "autoLabel", "icon", "color", "category", "boardFace", "boardPresentation", "statusNote", "attention"}
     | {"ttlMinutes", "archived", "pinned", "unread", "model", "agentRuntime"}
@@ -29,13 +31,12 @@ NON_ENTRY_FIELDS: Final = frozenset(
 )
 ADMIN_CREATE_FIELDS: Final = ("permissionMode", "toolOverrides", "execNode", "cwd")
 MAX_ENTRY_VALUE_LENGTH: Final = 8192
-STOP_WAIT: Final = 10.0  # seconds a run has to end before its session is reset or deleted
 
-SendMessage = Callable[[RpcCall, params.SessionSendParams, str], Awaitable[Json]]
+SendMessage = Callable[[RpcCall, params.SessionSendParams, QueueMode], Awaitable[Json]]
 
 
 class SessionMethods:
-    """`sessions.*`. `start` sends a message as `chat.send` would."""
+    """`sessions.*`. `send` sends a message as `chat.send` does."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class SessionMethods:
         roster: Callable[[], AgentRoster],
         path: str,
         send: SendMessage,
+        reset: SessionReset,
     ) -> None:
         self._sessions = sessions
         self._idempotency = idempotency
@@ -55,6 +57,7 @@ class SessionMethods:
         self._roster = roster
         self._path = path
         self._send = send
+        self._reset_session = reset
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -78,31 +81,28 @@ class SessionMethods:
         )
 
     def _canonical_key(self, key: str, agent_id: str | None = None) -> str:
-        return keys.normalize_key(key, self._roster(), agent_id=agent_id)
+        return normalize_key(key, self._roster(), agent_id=agent_id)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _list(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.SessionListParams, call.method)
-        limit = min(asked.limit or DEFAULT_PAGE, MAX_PAGE_BYTES)
+        limit = min(asked.limit or DEFAULT_PAGE, MAX_PAGE)
         query = _build_query(asked, limit)
         if asked.spawned_by is not None:
-            query = _replace_fields(query, spawned_by=self._canonical_key(asked.spawned_by))
+            query = replace(query, spawned_by=self._canonical_key(asked.spawned_by))
         page = await self._sessions.page(query)
         return self._list_result(page, asked, limit)
 
     def _list_result(self, page: SessionPage, request: params.SessionListParams, limit: int) -> Json:
         roster = self._roster()
-        rows = [
-            views.session_row(
-                session,
-                roster,
-                active=page.active.get(session.key, ()),
-                include_titles=request.include_derived_titles,
-                include_last=request.include_last_message,
-            )
-            for session in page.sessions
-        ]
+        rows = views.session_rows(
+            page.sessions,
+            roster,
+            page.active,
+            include_titles=request.include_derived_titles,
+            include_last=request.include_last_message,
+        )
         seen = request.offset + len(rows)
         more = len(rows) == limit and (request.cursor is not None or seen < page.total)
         listed: Json = {"ts": now_ms(), "path": self._path, "count": len(rows), "totalCount": page.total}
@@ -118,24 +118,17 @@ class SessionMethods:
         session = await self._sessions.get(self._canonical_key(asked.key, asked.agent_id))
         if session is None:
             return {"session": None}
-        active = await self._sessions.active_runs([session.key])
-        row = views.session_row(
-            session,
-            self._roster(),
-            active=active.get(session.key, ()),
-            include_titles=asked.include_derived_titles,
-            include_last=asked.include_last_message,
-        )
-        return {"session": row}
+        titles, last = asked.include_derived_titles, asked.include_last_message
+        return {"session": await self._session_row(session, include_titles=titles, include_last=last)}
 
-    async def _session_row(self, session: Session, **how: bool) -> Json:
+    async def _session_row(self, session: Session, **include: bool) -> Json:
         active = await self._sessions.active_runs([session.key])
-        return views.session_row(session, self._roster(), active=active.get(session.key, ()), **how)
+        return views.session_row(session, self._roster(), active=active.get(session.key, ()), **include)
 
     async def _get(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.KeyParams, call.method)
         page = await self._sessions.history(
-            self._canonical_key(asked.key, asked.agent_id), limit=min(asked.limit or DEFAULT_PAGE, MAX_PAGE_BYTES)
+            self._canonical_key(asked.key, asked.agent_id), limit=min(asked.limit or DEFAULT_PAGE, MAX_PAGE)
         )
         return {"messages": [views.format_message(message) for message in page.messages]}
 
@@ -238,10 +231,10 @@ class SessionMethods:
     async def _create_session(self, call: RpcCall, request: params.CreateParams) -> Json:
         roster = self._roster()
         name = request.key or f"dashboard:{_session_uuid(request.idempotency_key)}"
-        key = keys.normalize_key(name, roster, agent_id=request.agent_id)
+        key = normalize_key(name, roster, agent_id=request.agent_id)
         parent = None if request.parent_session_key is None else self._canonical_key(request.parent_session_key)
         wanted = {"model": request.model, "thinkingLevel": request.thinking_level}
-        new = keys.new_session(
+        new = new_session(
             key, roster, label=request.label, display_name=request.display_name, parent_key=parent,
             spawned_by=parent if request.spawn_depth else None, spawn_depth=request.spawn_depth,
             entry={name: value for name, value in wanted.items() if value is not None},
@@ -262,17 +255,17 @@ class SessionMethods:
         return made
 
     async def _patch(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.KeyParams, call.method)
+        asked = read_params(call.params, params.ChangeParams, call.method)
         changes = {name: value for name, value in call.params.items() if not name.startswith("expected")}
         if not changes.keys() <= WRITE_SCOPE_FIELDS | {"key", "agentId"} and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
         check_model_name(changes.get("model"))
         key = self._canonical_key(asked.key, asked.agent_id)
         columns, entry = _split_changes(changes)
-        await self._check_expectations(key, call.params)
+        await self._check_expectations(key, asked)
         session = await self._sessions.patch(key, columns, entry)
         if session is None:
-            session, _ = await self._sessions.create(keys.new_session(key, self._roster()))
+            session, _ = await self._sessions.create(new_session(key, self._roster()))
             session = await self._sessions.patch(key, columns, entry) or session
         self._events.publish_session(session, reason="patch")
         resolved = views.model_selection(session.agent_id, self._roster())
@@ -284,47 +277,36 @@ class SessionMethods:
             "resolved": resolved,
         }
 
-    async def _check_expectations(self, key: str, request: Json) -> None:
-        wanted = {"expectedSessionId": "session_id", "expectedLifecycleRevision": "revision"}
-        if not any(request.get(name) for name in wanted):
+    async def _check_expectations(self, key: str, request: params.ChangeParams) -> None:
+        id, revision = request.expected_session_id, request.expected_lifecycle_revision
+        if not id and not revision:
             return
         session = await self._sessions.get(key)
-        for name, field in wanted.items():
-            if request.get(name) and (session is None or getattr(session, field) != request[name]):
+        for name, expected, found in (
+            ("expectedSessionId", id, session and session.session_id),
+            ("expectedLifecycleRevision", revision, session and session.revision),
+        ):
+            if expected and found != expected:
                 raise RpcError(f"session {key} changed since it was read ({name}); describe it and retry")
 
     async def _reset(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.ResetParams, call.method)
         key = self._canonical_key(asked.key, asked.agent_id)
-        await self._check_expectations(key, call.params)
-        return await self.reset(key)
-
-    async def reset(self, key: str) -> Json:
-        """Stop what goes there, then begin its transcript anew."""
-        await self._stop_runs(key)
-        session = await self._sessions.reset(key)
-        if session is None:
-            session, _ = await self._sessions.create(keys.new_session(key, self._roster()))
-        self._events.publish_session(session, reason="reset")
-        resolved = views.model_selection(session.agent_id, self._roster())
-        return {"ok": True, "key": key, "entry": await self._session_row(session), "resolved": resolved}
-
-    async def _stop_runs(self, key: str) -> None:
-        for run_id in await self._runner.abort(key):
-            await self._runner.wait(run_id, seconds=STOP_WAIT)
+        await self._check_expectations(key, asked)
+        return await self._reset_session(key)
 
     async def _delete(self, call: RpcCall) -> Json:
         asked = read_params(call.params, params.DeleteParams, call.method)
         if not asked.archived_only and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
         key = self._canonical_key(asked.key, asked.agent_id)
-        if keys.classify_key(key, self._roster()) == "main":
+        if classify_key(key, self._roster()) == "main":
             raise RpcError(f"Cannot delete the main session ({key}).")
-        await self._check_expectations(key, call.params)
+        await self._check_expectations(key, asked)
         session = await self._sessions.get(key)
         if session is None or (asked.archived_only and not session.archived):
             return {"ok": True, "key": key, "deleted": False, "archived": []}
-        await self._stop_runs(key)
+        await self._reset_session.stop_runs(key)
         deleted = await self._sessions.delete(key, transcript=asked.delete_transcript)
         if deleted:
             self._events.publish_deletion(key, session.agent_id)
@@ -383,10 +365,6 @@ def _build_query(request: params.SessionListParams, limit: int) -> SessionQuery:
     )
 
 
-def _replace_fields(query: SessionQuery, **changes: Any) -> SessionQuery:
-    return SessionQuery(**{name: getattr(query, name) for name in query.__struct_fields__} | changes)
-
-
 def _parse_cursor(cursor: str | None) -> tuple[int, int] | None:
     if cursor is None:
         return None
@@ -398,7 +376,7 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int] | None:
 
 
 def _split_changes(patch: Json) -> tuple[Json, Json]:
-    """What goes into columns of its own, and what into the session's entry."""
+    """The changes of columns, and those of the session's entry."""
     columns: Json = {}
     for name in ("archived", "pinned", "unread"):
         if name in patch:
@@ -422,5 +400,5 @@ def _split_changes(patch: Json) -> tuple[Json, Json]:
 
 
 def _session_uuid(seed: str | None) -> str:
-    """A repeated request must name the same session even when the first answer was lost."""
+    """A repeated request gets the same session even when the first answer was lost."""
     return str(uuid.uuid4() if seed is None else uuid.uuid5(uuid.NAMESPACE_URL, f"openclaw:sessions.create:{seed}"))

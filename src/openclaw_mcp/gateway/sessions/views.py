@@ -1,6 +1,6 @@
-"""Sessions, messages and runs as the gateway's clients know them. Pure."""
+"""Sessions, messages and runs in the format of the gateway's clients. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...core.agents import AgentRoster
@@ -9,54 +9,66 @@ from ...core.sessions import Run, Session, TranscriptMessage, now_ms
 
 PREVIEW_LENGTH: Final = 120  # characters of a list's titles and last messages
 NO_PLACEMENT: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
+BACKGROUND_KINDS: Final = ("subagent", "cron", "hook")
+OPTIONAL_FIELDS: Final = (
+    ("status", "status"),
+    ("startedAt", "run_started_at"),
+    ("label", "label"),
+    ("displayName", "display_name"),
+    ("lastInteractionAt", "last_interaction_at"),
+    ("lastRunId", "last_run_id"),
+    ("modelProvider", "model_provider"),
+    ("model", "model"),
+    ("parentSessionKey", "parent_key"),
+    ("spawnedBy", "spawned_by"),
+)
+"""Fields of a session's row, and where they come from, that are left out while they are None."""
 INLINE_TYPES: Final = ("image", "audio", "video", "file")
 
 
-def session_row(
-    session: Session,
+def session_rows(
+    sessions: Iterable[Session],
     roster: AgentRoster,
+    active: Mapping[str, Sequence[str]],
     *,
-    active: Iterable[str] = (),
     include_titles: bool = False,
     include_last: bool = False,
-) -> Json:
-    ids = list(active)
-    row: Json = {**session.entry, **_identity_fields(session), **_token_counts(session), **_time_fields(session)}
-    row |= agent_settings(session.agent_id, roster)
-    row |= {"hasActiveRun": bool(ids), "activeRunIds": ids, "snapshotAt": now_ms(), "effectiveQueueMode": "steer"}
-    row |= {
-        name: value
-        for name, value in (
-            ("label", session.label),
-            ("displayName", session.display_name or session.label),
-            ("derivedTitle", _truncate(session.title or session.label) if include_titles else None),
-            ("lastMessagePreview", _truncate(session.preview) if include_last else None),
-            ("lastInteractionAt", session.last_interaction_at),
-            ("lastRunId", session.last_run_id),
-            ("modelProvider", session.model_provider),
-            ("model", session.entry.get("model") or session.model),
-            ("modelOverrideSource", "user" if session.entry.get("model") else None),
-            ("parentSessionKey", session.parent_key),
-            ("spawnedBy", session.spawned_by),
-            ("spawnDepth", session.spawn_depth or 0),
-        )
-        if value is not None
-    }
-    row.pop("resume", None)
-    return row
+) -> list[Json]:
+    """The rows of a list. `active` are the ids of open runs by session key."""
+    at, settings = now_ms(), dict[str, Json]()
+    rows = []
+    for session in sessions:
+        agent = settings.get(session.agent_id)
+        if agent is None:
+            agent = settings[session.agent_id] = agent_settings(session.agent_id, roster)
+        row = _session_fields(session, agent, active.get(session.key, ()), at)
+        if include_titles and (title := session.title or session.label) is not None:
+            row["derivedTitle"] = title[:PREVIEW_LENGTH]
+        if include_last and session.preview is not None:
+            row["lastMessagePreview"] = session.preview[:PREVIEW_LENGTH]
+        rows.append(row)
+    return rows
 
 
-def _identity_fields(session: Session) -> Json:
-    group = session.classification == "group"
-    return {
+def session_row(session: Session, roster: AgentRoster, *, active: Sequence[str] = (), **include: bool) -> Json:
+    return session_rows((session,), roster, {session.key: active}, **include)[0]
+
+
+def _session_fields(session: Session, agent: Json, active: Sequence[str], at: int) -> Json:
+    """One dict, filled in one go: a list has hundreds of rows of sixty fields."""
+    entry, kind = session.entry, session.classification
+    chat = "group" if kind == "group" else "direct"
+    row: Json = {
+        **entry,
+        **agent,
         "key": session.key,
         "sessionId": session.session_id,
         "agentId": session.agent_id,
-        "kind": "group" if group else "direct",
-        "classification": session.classification,
-        "chatType": "group" if group else "direct",
-        "isMain": session.classification == "main",
-        "isBackground": session.classification in ("subagent", "cron", "hook"),
+        "kind": chat,
+        "classification": kind,
+        "chatType": chat,
+        "isMain": kind == "main",
+        "isBackground": kind in BACKGROUND_KINDS,
         "visibility": "shared",
         "sharingRole": "admin",
         "archived": session.archived,
@@ -64,20 +76,35 @@ def _identity_fields(session: Session) -> Json:
         "unread": session.unread,
         "lifecycleRevision": session.revision,
         "abortedLastRun": session.status == "killed",
-    }
-
-
-def _token_counts(session: Session) -> Json:
-    return {
         "inputTokens": session.input_tokens,
         "outputTokens": session.output_tokens,
         "totalTokens": session.input_tokens + session.output_tokens,
         "totalTokensFresh": True,
+        "createdAt": session.created_at,
+        "updatedAt": session.updated_at,
+        "hasActiveRun": bool(active),
+        "activeRunIds": list(active),
+        "snapshotAt": at,
+        "effectiveQueueMode": "steer",
+        "spawnDepth": session.spawn_depth or 0,
     }
+    for name, field in OPTIONAL_FIELDS:
+        value = getattr(session, field)
+        if value is not None:
+            row[name] = value
+    if "displayName" not in row and session.label is not None:
+        row["displayName"] = session.label
+    if session.run_started_at is not None and session.run_ended_at is not None:
+        row["endedAt"], row["runtimeMs"] = session.run_ended_at, session.run_ended_at - session.run_started_at
+    if entry:
+        row.pop("resume", None)
+        if entry.get("model"):
+            row["model"], row["modelOverrideSource"] = entry["model"], "user"
+    return row
 
 
 def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
-    """What a session of this agent works with unless it says otherwise."""
+    """What a session of this agent uses unless its entry names something else."""
     card = next((card for card in roster.agents if card.id == agent_id), None)
     provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
     return {
@@ -99,36 +126,18 @@ def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
 
 
 def placeholder_row(key: str, classification: str, roster: AgentRoster) -> Json:
-    """The row of a session that has yet to come into being."""
-    row: Json = {"key": key, "agentId": key.split(":")[1], "kind": "direct", "classification": classification}
-    row |= {"isMain": classification == "main", "isBackground": False, "archived": False, "pinned": False}
-    row |= {"unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer"}
+    """The row of a session that does not exist yet."""
+    agent_id = key.split(":")[1]
     return {
-        **row,
-        **agent_settings(row["agentId"], roster),
-        "hasActiveRun": False,
-        "activeRunIds": [],
-        "snapshotAt": now_ms(),
-    }
-
-
-def _time_fields(session: Session) -> Json:
-    times: Json = {"createdAt": session.created_at, "updatedAt": session.updated_at}
-    if session.status is not None:
-        times["status"] = session.status
-    if session.run_started_at is not None:
-        times["startedAt"] = session.run_started_at
-        if session.run_ended_at is not None:
-            times |= {"endedAt": session.run_ended_at, "runtimeMs": session.run_ended_at - session.run_started_at}
-    return times
-
-
-def _truncate(text: str | None) -> str | None:
-    return None if text is None else text[:PREVIEW_LENGTH]
+        **agent_settings(agent_id, roster), "key": key, "agentId": agent_id, "kind": "direct",
+        "classification": classification, "isMain": classification == "main", "isBackground": False, "archived": False,
+        "pinned": False, "unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer",
+        "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms(),
+    }  # fmt: skip
 
 
 def session_defaults(roster: AgentRoster) -> Json:
-    """What a session starts with."""
+    """What a new session uses."""
     chosen = agent_settings(roster.default_id, roster)
     names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
     return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
@@ -140,22 +149,22 @@ def model_selection(agent_id: str, roster: AgentRoster) -> Json:
 
 
 def format_message(message: TranscriptMessage, *, max_chars: int | None = None, inline: bool = False) -> Json:
-    """A transcript's message. `inline` keeps the bytes of pictures and sounds."""
-    shaped = dict(message.body)
-    content = shaped.get("content")
-    if isinstance(content, list):
-        shaped["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
-    elif isinstance(content, str) and max_chars is not None:
-        shaped["content"] = content[:max_chars]
-    shaped["timestamp"] = message.at
-    if message.idempotency_key is not None:
-        shaped["idempotencyKey"] = message.idempotency_key
-    place: Json = {"id": message.uid, "seq": message.seq, "recordTimestampMs": message.at}
-    place["transcriptPosition"] = {"source": str(message.epoch), "rawSeq": message.seq}
+    """A message of a transcript. `inline` keeps the bytes of pictures and sounds."""
+    content = message.body.get("content")
+    position: Json = {
+        "id": message.uid, "seq": message.seq, "recordTimestampMs": message.at,
+        "transcriptPosition": {"source": str(message.epoch), "rawSeq": message.seq},
+    }  # fmt: skip
     if message.run_id is not None:
-        place["runId"] = message.run_id
-    shaped["__openclaw"] = place
-    return shaped
+        position["runId"] = message.run_id
+    formatted: Json = {**message.body, "timestamp": message.at, "__openclaw": position}
+    if isinstance(content, list):
+        formatted["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
+    elif isinstance(content, str) and max_chars is not None:
+        formatted["content"] = content[:max_chars]
+    if message.idempotency_key is not None:
+        formatted["idempotencyKey"] = message.idempotency_key
+    return formatted
 
 
 def _format_block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
@@ -177,21 +186,21 @@ def message_text(body: Mapping[str, Any]) -> str:
 
 
 def terminal_reply(run: Run) -> Json:
-    """What the run has to show: `visible` text, or nothing."""
-    text = (run.result or {}).get("text")
+    """The run's answer: `visible` text, or none."""
+    text = run.result.text
     return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
 
 
 def terminal_receipt(run: Run) -> Json:
-    result = run.result or {}
-    model = {"provider": result.get("provider"), "model": result.get("model")}
+    result = run.result
+    model = {"provider": result.provider, "model": result.model}
     return {
         "runId": run.run_id,
         "sessionId": run.session_id,
         "turnId": run.run_id,
         "requested": model,
-        "effective": {**model, "responseModel": result.get("model")},
-        "successfulToolNames": result.get("tools", []),
+        "effective": {**model, "responseModel": result.model},
+        "successfulToolNames": result.tools,
         "rerouted": False,
         "terminalDisposition": terminal_reply(run)["disposition"],
     }
@@ -210,7 +219,7 @@ def wait_result(run: Run) -> Json:
 
 def agent_result(run: Run) -> Json:
     """The second answer of `agent`."""
-    result = run.result or {}
+    result, usage = run.result, run.result.usage
     if run.status != "ok":
         return {
             "runId": run.run_id,
@@ -218,16 +227,10 @@ def agent_result(run: Run) -> Json:
             "summary": run.error or "aborted",
             "stopReason": run.stop_reason,
         }
-    text, media = result.get("text"), result.get("media", [])
-    payloads: list[Json] = [{"text": text, "mediaUrl": None}] if text else []
-    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in media]
-    usage = result.get("usage", {})
-    meta: Json = {"sessionId": run.session_id, "provider": result.get("provider"), "model": result.get("model")}
-    meta["usage"] = {
-        "input": usage.get("input", 0),
-        "output": usage.get("output", 0),
-        "total": usage.get("totalTokens", 0),
-    }
+    payloads: list[Json] = [{"text": result.text, "mediaUrl": None}] if result.text else []
+    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in result.media]
+    meta: Json = {"sessionId": run.session_id, "provider": result.provider, "model": result.model}
+    meta["usage"] = {"input": usage.input, "output": usage.output, "total": usage.total_tokens}
     took = (run.ended_at or 0) - (run.started_at or run.accepted_at)
     return {
         "runId": run.run_id,

@@ -15,6 +15,7 @@ from ...config.locations import store_location
 from ...config.redaction import MASK, redact_secrets
 from ...config.roster import roster_from_config
 from ...config.rpc_methods import ConfigService
+from ...core import session_keys as keys
 from ...core.agents import AgentRoster
 from ...core.ports import ProcessGuard
 from ...core.rpc import RpcModule
@@ -27,7 +28,6 @@ from ..cron.cron_tool import CronTool
 from ..cron.permissions import JobPermissions
 from ..cron.rpc_methods import CronMethods
 from ..rpc.attach import AttachMethods
-from ..sessions import keys
 from .channels import ChannelServices, open_channels
 from .chat_completions import ChatCompletionsApi
 from .cli_runtimes import cli_runtimes

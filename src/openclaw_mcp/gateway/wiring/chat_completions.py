@@ -14,14 +14,14 @@ from ...core.agents import AgentRoster
 from ...core.errors import OpenClawError
 from ...core.model import Json
 from ...core.rpc import RpcError, RpcMethod
+from ...core.session_keys import new_session, normalize_key
 from ...core.session_target import child_grant
-from ...core.sessions import Run, RunEnded, RunEvent, RunOutput, RunRequest
+from ...core.sessions import Run, RunEnded, RunEvent, RunOptions, RunOutput, RunRequest
 from ...net import asgi
 from ...net.asgi import App, Receive, Scope, Send
 from ...net.gateway_client.acting_headers import read_session_address
 from ...tools.rpc_methods import operator_caller
 from ..runs.runs import LocalRunExecutor
-from ..sessions.keys import new_session, normalize_key
 from ..sessions.params import read_attachments
 
 MAX_RUN_SECONDS: Final = 660.0  # seconds; a run without a limit of its own may take 600
@@ -165,9 +165,9 @@ class ChatCompletionsApi:
             if not user and earlier:  # no session to remember it: the conversation so far comes with the request
                 system = [*system, "The conversation so far:", *earlier]
         who = operator_caller("gateway-token", entry_point="http")
-        options: Json = {"sender": who.name, "grant": msgspec.to_builtins(child_grant(who))}
-        if system:
-            options["extraSystemPrompt"] = "\n\n".join(system)
+        options = RunOptions(
+            sender=who.name, grant=child_grant(who), extra_system_prompt="\n\n".join(system) if system else None
+        )
         return RunRequest(
             run_id=str(uuid.uuid4()), session=new_session(key, roster), message=prompt, attachments=files,
             mode="followup", options=options,
@@ -259,13 +259,13 @@ def _delta(delta: Json, *, finish: str | None = None) -> Json:
 
 
 def _run_text(run: Run) -> str:
-    return (run.result or {}).get("text") or ""
+    return run.result.text or ""
 
 
 def _usage(run: Run) -> Json:
-    usage = (run.result or {}).get("usage", {})
-    spent = usage.get("input", 0), usage.get("output", 0)
-    return {"prompt_tokens": spent[0], "completion_tokens": spent[1], "total_tokens": sum(spent)}
+    usage = run.result.usage
+    spent = usage.input + usage.output
+    return {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": spent}
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Struct
 
 from ...core.agents import AgentRoster
-from ...core.model import Caller, Grant, Json
+from ...core.model import Caller, Json
 from ...core.owner import is_owner
 from ...core.ports import AgentRuntime, Toolbox
-from ...core.providers import model_from_settings
+from ...core.providers import model_for_run
 from ...core.rpc import Publish, RpcModule
-from ...core.sessions import Run, RunClaim, Session
+from ...core.sessions import Run, RunClaim, RunOptions, Session
 from ...store.runs import SqlRunRepository as RunBook
 from ...store.sessions import SqlSessionRepository
 from ...store.small_repositories import (
@@ -31,6 +31,7 @@ from ..runs.runs import LocalRunExecutor
 from ..sessions.chat_methods import ChatMethods
 from ..sessions.run_events import RunEventPublisher
 from ..sessions.session_methods import SessionMethods
+from ..sessions.session_reset import SessionReset
 
 
 class StoreServices(Struct, frozen=True, kw_only=True):
@@ -62,14 +63,14 @@ async def caller_under_rules(claim: RunClaim, rules: PolicyRules) -> Caller:
 
 
 def caller_for_session(
-    session: Session, options: Json, *, rules: PolicyRules | None = None, apps: Iterable[str] = ()
+    session: Session, options: RunOptions, *, rules: PolicyRules | None = None, apps: Iterable[str] = ()
 ) -> Caller:
     """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
 
     `apps` are sources that apps lend to this session. The same for every run of a session that the same person
     started, so that the desk knows the caller again.
     """
-    given = msgspec.convert(options.get("grant", {}), Grant)
+    given = options.grant
     owner = given.owner
     if given.sender is not None:
         owners, channel = rules.commands.owner_allow_from if rules else (), given.channel or ""
@@ -77,15 +78,13 @@ def caller_for_session(
     grant = msgspec.structs.replace(
         given,
         agent=session.agent_id,
-        models=rules.possible_models(session.agent_id, model_from_settings({**session.entry, **options}))
-        if rules
-        else (),
+        models=rules.possible_models(session.agent_id, model_for_run(options, session.entry)) if rules else (),
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
         # A session's own folder is the owner's choice for the owner's work, whoever else writes there.
-        folder=_folder_or_none(options.get("cwd") or (session.entry.get("cwd") if owner else None)),
-        tools=_intersect_tools(given.tools, options.get("toolsAllow")),
+        folder=_folder_or_none(options.cwd or (session.entry.get("cwd") if owner else None)),
+        tools=_intersect_tools(given.tools, options.tools_allow),
     )
     scopes = frozenset({"*", *(f"source:{name}" for name in apps)})
     return Caller(
@@ -97,11 +96,11 @@ def _folder_or_none(chosen: object) -> str | None:
     return chosen if isinstance(chosen, str) and chosen else None
 
 
-def _intersect_tools(granted: frozenset[str] | None, requested: object) -> frozenset[str] | None:
+def _intersect_tools(granted: frozenset[str] | None, requested: list[str] | None) -> frozenset[str] | None:
     """The tools a run is kept to: what its grant names, what whoever planned it named, or both at once."""
-    if not isinstance(requested, list):
+    if requested is None:
         return granted
-    named = frozenset(map(str, requested))
+    named = frozenset(requested)
     return named if granted is None else granted & named
 
 
@@ -149,11 +148,12 @@ async def open_store_services(
         )
         feed = RunEventPublisher(publish, roster)
         quiet = runs.events.connect(feed.on_run_event)
-        chat = ChatMethods(sessions, runs, feed, publish, roster=roster)
+        reset = SessionReset(sessions, runs, feed, roster=roster)
+        chat = ChatMethods(sessions, runs, feed, publish, roster=roster, reset=reset)
         room = SessionMethods(
-            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send
-        )
-        chat.reset_session = room.reset
+            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send,
+            reset=reset,
+        )  # fmt: skip
         memory = StoreServices(
             store=store,
             sessions=sessions,
@@ -163,7 +163,7 @@ async def open_store_services(
             devices=SqlDeviceRepository(store),
             nodes=SqlNodeRepository(store),
             rpc_modules=(room, chat),
-            reset_session=room.reset,
+            reset_session=reset,
         )
         async with nullcontext() if run_scope is None else run_scope(memory), runs:
             yield memory

@@ -20,7 +20,7 @@ from ...core.model import Caller, Grant, Json, ToolCall, ToolResult, ToolSpec
 from ...core.providers import MODEL_RUNTIMES
 from ...core.rpc import RpcError, RpcModule
 from ...core.session_target import SessionAddress, bind_by_key, find_root_session
-from ...core.sessions import Run, RunClaim, Session
+from ...core.sessions import Run, RunClaim, RunOptions, Session
 from ...mcp.client.server import PooledMcpServer
 from ...mcp.client.server_pool import McpServerPool as Servers
 from ...store.subagents import SqlSubagentRepository
@@ -135,7 +135,7 @@ class AgentTools:
         """As whom a run's agent calls tools."""
         return await self._make_caller(claim.session, claim.run.options)
 
-    async def _make_caller(self, session: Session, options: Json) -> Caller:
+    async def _make_caller(self, session: Session, options: RunOptions) -> Caller:
         if session.spawned_by is not None and self._services is not None:
             began = await find_root_session(session.spawned_by, self._services.sessions)
             session = msgspec.structs.replace(session, spawned_by=began)
@@ -160,7 +160,7 @@ class AgentTools:
         if session is None:
             roster.get_agent(session_keys.split_key(key)[0])
             session = _empty_session(key, roster)
-        return await self._make_caller(session, {"grant": {"owner": True}})
+        return await self._make_caller(session, RunOptions(grant=Grant(owner=True)))
 
     async def act_in_session(self, caller: Caller, place: SessionAddress) -> Caller:
         """Somebody who acts in a session: with its own rights, under that session's rules about tools."""
@@ -178,7 +178,7 @@ class AgentTools:
             group=find_listed_group(book, channel=place.channel, account=place.account, to=place.to),
             owner=caller.is_owner,
         )
-        found = await self._make_caller(session or _empty_session(key, roster), {"grant": msgspec.to_builtins(grant)})
+        found = await self._make_caller(session or _empty_session(key, roster), RunOptions(grant=grant))
         return msgspec.structs.replace(caller, session=key, session_grant=found.grant)
 
     def _model_problem(self, agent: str, model: str) -> str | None:

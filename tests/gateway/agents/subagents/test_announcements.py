@@ -35,7 +35,7 @@ class Mailbox:
         """An answer that holds this was told by the agent itself."""
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
-        return bool(self.written) and self.written in (run.result or {})["text"]
+        return bool(self.written) and self.written in (run.result.text or "")
 
     async def post(
         self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None

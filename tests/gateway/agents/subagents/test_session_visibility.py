@@ -136,7 +136,7 @@ def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
         await ask("agent", message="!say hi", idempotencyKey="a-2")
         run = await rooms.memory.runs.wait("a-2", seconds=10)
         assert run is not None
-        assert run.options["grant"] == {"handed_on": True}  # not the owner's, though its scopes would make one
+        assert run.options.grant == Grant(handed_on=True)  # not the owner's, though its scopes would make one
 
     run(tmp_path, story)
 

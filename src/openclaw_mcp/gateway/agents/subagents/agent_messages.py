@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Final, Self
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from ....core import session_keys
 from ....core.agents import AgentRoster
@@ -15,7 +15,7 @@ from ....core.model import Grant, Json
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository
 from ....core.rpc import RpcError
-from ....core.sessions import Run, RunRequest
+from ....core.sessions import Run, RunOptions, RunRequest
 from ....net.tasks import Tasks
 from . import prompts
 from .settings import DelegationSettings
@@ -155,13 +155,13 @@ class AgentMessenger:
                 session=session_keys.new_session(key, self._roster()),
                 message=message,
                 mode="followup",
-                options={
-                    "lane": "nested",
-                    "sender": other or who,
-                    "grant": to_builtins(request.grant),
-                    "extraSystemPrompt": prompts.exchange_prompt(who, request.target, step=step),
-                    "inputProvenance": provenance,
-                },
+                options=RunOptions(
+                    lane="nested",
+                    sender=other or who,
+                    grant=request.grant,
+                    extra_system_prompt=prompts.exchange_prompt(who, request.target, step=step),
+                    input_provenance=provenance,
+                ),
             )
         )
 

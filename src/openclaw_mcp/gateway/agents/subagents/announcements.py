@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery, OutboundMessage
@@ -16,8 +14,7 @@ from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import RpcError
-from ....core.sessions import Run, RunRequest, Subagent, now_ms
-from ....core.transcript import ANSWERS_IN_CONVERSATION
+from ....core.sessions import Run, RunOptions, RunRequest, Subagent, now_ms
 from . import prompts
 
 logger = logging.getLogger(__name__)
@@ -73,24 +70,21 @@ class ResultAnnouncer:
         for run_id in run_ids:
             run = await self._runner.wait(run_id, seconds=0)
             if run is not None:
-                grant = intersect_grants(grant, msgspec.convert(run.options.get("grant") or {}, Grant))
+                grant = intersect_grants(grant, run.options.grant)
         return text, grant
 
     async def _deliver(self, child: Subagent, text: str, grant: Grant) -> None:
         key = await self._find_recipient(child.requester_key)
-        options = {
-            "sender": child.child_key,
-            "grant": msgspec.to_builtins(grant),
-            ANSWERS_IN_CONVERSATION: True,  # see `deliver_reply`
-            "inputProvenance": {"kind": "inter_session", "sourceSessionKey": child.child_key},
-        }
+        provenance = {"kind": "inter_session", "sourceSessionKey": child.child_key}
         await self._runner.submit(
             RunRequest(
                 run_id=prompts.announcement_id(child),
                 session=session_keys.new_session(key, self._roster()),
                 message=prompts.announcement_prompt(child, text),
                 mode="followup",
-                options=options,
+                options=RunOptions(
+                    sender=child.child_key, grant=grant, answers_in_conversation=True, input_provenance=provenance
+                ),
             )
         )
 

@@ -78,7 +78,7 @@ async def read_last_answer(sessions: SessionRepository, child: Subagent) -> tupl
 
 
 def reply_text(run: Run) -> str:
-    return str((run.result or {}).get("text") or "").strip()
+    return (run.result.text or "").strip()
 
 
 def subagent_status(child: Subagent) -> str:

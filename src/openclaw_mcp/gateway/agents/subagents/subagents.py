@@ -6,19 +6,18 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, structs
 
 from ....core import session_keys
 from ....core.agents import AgentRoster
 from ....core.channel import MessageDelivery
 from ....core.errors import OpenClawError
-from ....core.json_values import drop_none
 from ....core.model import Grant, Json
 from ....core.owner import intersect_grants
 from ....core.ports import RunExecutor
 from ....core.repositories import SessionRepository, SubagentRepository
 from ....core.rpc import Publish, RpcError, RpcEvent
-from ....core.sessions import Run, RunEnded, RunEvent, RunRequest, Subagent, now_ms
+from ....core.sessions import Run, RunEnded, RunEvent, RunOptions, RunRequest, Subagent, now_ms
 from ....net.tasks import Tasks
 from . import prompts
 from .announcements import ResultAnnouncer
@@ -112,7 +111,7 @@ class SubagentSupervisor:
                 timeout_ms=request.timeout_ms, created_at=at, started_at=at,
             )  # fmt: skip
             await self._subagents.put(child)  # before the run, so that no end is missed
-        options = {"extraSystemPrompt": prompts.subagent_prompt(child, depth + 1), "thinking": request.thinking}
+        options = RunOptions(extra_system_prompt=prompts.subagent_prompt(child, depth + 1), thinking=request.thinking)
         try:
             await self._sessions.create(new)
             await self._start(child, request.task, options)
@@ -122,14 +121,8 @@ class SubagentSupervisor:
         self._publish_task(child)
         return child
 
-    async def _start(self, child: Subagent, message: str, options: Json) -> None:
-        common = {
-            "lane": "subagent",
-            "sender": child.requester_key,
-            "grant": to_builtins(child.grant),
-            "model": child.model,
-            "inputProvenance": {"kind": "inter_session", "sourceSessionKey": child.requester_key},
-        }
+    async def _start(self, child: Subagent, message: str, options: RunOptions) -> None:
+        provenance = {"kind": "inter_session", "sourceSessionKey": child.requester_key}
         await self._runner.submit(
             RunRequest(
                 run_id=child.run_id,
@@ -137,7 +130,14 @@ class SubagentSupervisor:
                 message=message,
                 mode="followup",
                 timeout_ms=child.timeout_ms,
-                options=drop_none(common | options),
+                options=structs.replace(
+                    options,
+                    lane="subagent",
+                    sender=child.requester_key,
+                    grant=child.grant,
+                    model=child.model,
+                    input_provenance=provenance,
+                ),
             )
         )
 
@@ -201,7 +201,7 @@ class SubagentSupervisor:
         if fresh is None:
             raise RpcError("the sub-agent was removed")
         try:
-            await self._start(fresh, message, {})
+            await self._start(fresh, message, RunOptions())
         except OpenClawError:
             await self._subagents.change(child.child_key, run_id=child.run_id, delivery=child.delivery)
             self._settle_soon(child.child_key)
