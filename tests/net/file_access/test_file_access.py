@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.config.views import roster_from_config
-from openclaw_mcp.gateway.channels.message_actions import ActionContext
+from openclaw_mcp.gateway.channels.action_context import ActionContext
 from openclaw_mcp.gateway.wiring.file_rules import FileRules, secret_files
 from openclaw_mcp.net.file_access import FileAccess, FileOutside, FileRefused, read_file, sendable_folders
 
