@@ -9,7 +9,7 @@ import pytest
 
 from openclaw_mcp.core.channel import ChannelRefused
 from openclaw_mcp.core.errors import ToolArguments
-from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
+from openclaw_mcp.gateway.channels.attachments import MediaLoader
 from openclaw_mcp.net.file_access import FileAccess
 from openclaw_mcp.net.internet import NoSuchHost, NotPublic, is_public, normalize_host, parse_ip_literal, resolve_host
 from openclaw_mcp.node.canvas import urls

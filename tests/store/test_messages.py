@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, StoredMessage
+from openclaw_mcp.core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, Poll, StoredMessage
 from openclaw_mcp.core.mail import NewLocalMessage, NewOutboxMessage, SenderApproval
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import now_ms
@@ -17,6 +17,9 @@ from openclaw_mcp.store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRe
 from openclaw_mcp.store.store import open_store
 
 HERE = ChatAddress(channel="twin", account="default", to="ann", thread="t")
+
+
+POLL = Poll(question="?", options=("yes", "no"))
 
 
 def mail(key: str, text: str = "hi", **more: object) -> NewOutboxMessage:
@@ -32,14 +35,12 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
     async def story() -> None:
         async with open_store(where) as store:
             book = SqlOutbox(store)
-            kept, fresh = await book.put(
-                mail("k" * 1000, session="agent:main:main", origin="tool", poll={"question": "?"})
-            )
+            kept, fresh = await book.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
             again, second = await book.put(mail("k" * 1000))
             assert (fresh, second, again.uid) == (True, False, kept.uid)
             found = await book.get(kept.uid)
             assert found is not None
-            assert (found.address, found.parts, found.poll) == (HERE, kept.parts, {"question": "?"})
+            assert (found.address, found.parts, found.poll) == (HERE, kept.parts, POLL)
             sent = msgspec.structs.replace(found, status="sent", receipts=(DeliveryReceipt(message_id="1", at=2),))
             await book.update(sent)
             found = await book.get(kept.uid)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
-from openclaw_mcp.core.channel import ChatAddress
+from openclaw_mcp.core.channel import ChatAddress, Poll
 from openclaw_mcp.core.effects import RunEffects, SentMessage
 from openclaw_mcp.core.errors import StoreDamaged, StoreError
 from openclaw_mcp.core.jobs import JobLogQuery, JobQuery
@@ -157,7 +157,7 @@ def test_mail_and_jobs_of_the_version_before_are_read(earlier: str) -> None:
         async with open_store(earlier) as store:
             sent, queued = await SqlOutbox(store).page(status=None, limit=10)
             assert (sent.poll, sent.receipts[0].message_id) == (
-                {"question": "?", "options": ["a", "b"], "many": False},
+                Poll(question="?", options=("a", "b")),
                 "77",
             )
             assert queued.address == ChatAddress(channel="telegram", account="default", to="7", thread="t")

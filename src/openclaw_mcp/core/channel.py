@@ -1,4 +1,4 @@
-"""Words of the mailroom: where a message goes, what arrives, what a channel can do; and the port each one fills."""
+"""Channels: where a message goes, what arrives, what a channel can do; and the port each channel implements."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -10,7 +10,7 @@ from .errors import OpenClawError
 from .model import Json, Sender
 
 if TYPE_CHECKING:
-    # For the types alone: channels know nothing of runs.
+    # For the types alone: channels do not use runs.
     from .sessions import Run
 
 Ability = Literal[
@@ -18,36 +18,43 @@ Ability = Literal[
     "typing", "poll",
 ]  # fmt: skip
 ChatKind = Literal["direct", "group", "channel"]
-
+ConversationKey = tuple[str, str, str]
+"""Channel, account and target: a conversation with all its threads."""
 
 LOCAL_CHANNEL: Final = "local"
-"""The channel that is built in."""
+"""The built-in channel."""
 OWNER_SENDER_ID: Final = "owner"
-"""The sender at this machine's terminal, and every client with the owner's credential that speaks for nobody else."""
+"""The sender at this machine's terminal, and every client with the owner's credential that names no other sender."""
 
 
 class ChatAddress(Struct, frozen=True, kw_only=True, cache_hash=True):
-    """A conversation. `to` is in the channel's own canonical form: see `Channel.canonical`."""
+    """A conversation. `to` is in the channel's canonical form: see `Channel.normalize_target`."""
 
     channel: str
     account: str
     to: str
     thread: str | None = None
 
+    @property
+    def conversation(self) -> ConversationKey:
+        """The conversation, whichever of its threads is meant."""
+        return self.channel, self.account, self.to
+
 
 class ChannelAbilities(Struct, frozen=True, kw_only=True):
-    """What a channel can do here; asked for anything else, the mailroom refuses before the channel hears of it."""
+    """What a channel can do. Anything else is refused before the channel is called."""
 
     can: frozenset[Ability]
     text_limit: int
-    """Characters a single message holds; longer texts are sent in parts."""
+    """Characters of a single message; longer texts are sent in parts."""
     markup: Literal["plain", "markdown", "html"]
     media: tuple[str, ...] = ()
     """MIME prefixes it carries as attachments; `*/*` = any."""
     media_limit: int = 0
     """Bytes of one attachment."""
     once: bool = False
-    """Whether sending twice under one key delivers once. Elsewhere a crash between sending and noting sends again."""
+    """Whether sending twice under one key delivers once. Elsewhere, a crash after the send and before its receipt is
+    stored sends the message again."""
 
 
 class OutboundMessage(Struct, frozen=True, kw_only=True):
@@ -62,8 +69,22 @@ class OutboundMessage(Struct, frozen=True, kw_only=True):
     """What only this channel understands: buttons, cards."""
 
 
+class Poll(Struct, frozen=True, kw_only=True):
+    """A question to vote on."""
+
+    question: str
+    options: tuple[str, ...]
+    many: bool = False
+    """Whether one person may choose several options."""
+
+    @property
+    def text(self) -> str:
+        """The poll as plain text."""
+        return "\n".join([self.question, *(f"{number}. {option}" for number, option in enumerate(self.options, 1))])
+
+
 class DeliveryReceipt(Struct, frozen=True, kw_only=True):
-    """The channel has the message. `message_id` is its name there."""
+    """The channel has accepted the message. `message_id` is its id there."""
 
     message_id: str
     at: int
@@ -72,10 +93,10 @@ class DeliveryReceipt(Struct, frozen=True, kw_only=True):
 
 
 class InboundMessage(Struct, frozen=True, kw_only=True):
-    """A message that arrived, as the channel itself vouches for it."""
+    """A message that arrived, as the channel itself attests it."""
 
     id: str
-    """Unique in its account: the same message told twice has the same id."""
+    """Unique in its account: the same message received twice has the same id."""
     address: ChatAddress
     chat: ChatKind
     sender: Sender
@@ -83,20 +104,20 @@ class InboundMessage(Struct, frozen=True, kw_only=True):
     at: int
     attachments: tuple[Attachment, ...] = ()
     files: tuple[Json, ...] = ()
-    """Attachments that still lie on the channel's server, in its own words; fetched if the sender may write to us."""
+    """Attachments still on the channel's server, in the channel's own format; fetched once the sender is allowed."""
     reply_to: str | None = None
     mentioned: bool = False
-    """Whether the text speaks to us by name, or answers a message of ours."""
+    """Whether the text mentions us by name, or answers a message of ours."""
     title: str | None = None
-    """What the conversation is called."""
+    """The conversation's name."""
     space: str | None = None
     """The guild, team or server the conversation belongs to."""
     vouched: bool = False
-    """Whether a client with the owner's credential handed it in. The local channel's alone: see `core.owner`."""
+    """Whether a client with the owner's credential submitted it. Only the local channel sets this: see `core.owner`."""
 
 
 class StoredMessage(Struct, frozen=True, kw_only=True):
-    """A message as `read` finds it."""
+    """A message as `read` returns it."""
 
     id: str
     sender: Sender
@@ -116,23 +137,23 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
 
 
 OnMessage = Callable[[InboundMessage], Awaitable[None]]
-"""Hand over a message. Returns when it is on disk: only then may the channel tell its server it has it."""
+"""Receives one message. Returns when it is on disk: only then may the channel acknowledge it to its server."""
 
 
 class ChannelError(OpenClawError):
-    """A channel could not do it. Try again unless it says otherwise."""
+    """A channel failed. Trying again may help, unless it is one of the subclasses below."""
 
     code = "channel_error"
 
 
 class ChannelRefused(ChannelError):
-    """It never will: no such conversation, blocked, malformed. The text says which."""
+    """A permanent failure: no such conversation, blocked, malformed. The text says which."""
 
     code = "channel_refused"
 
 
 class ChannelBusy(ChannelError):
-    """Too much at once; `seconds` is how long the server asked us to wait."""
+    """The server limits our rate; `retry_after` is how many seconds it asked us to wait."""
 
     code = "channel_busy"
 
@@ -143,10 +164,10 @@ class ChannelBusy(ChannelError):
 
 class Channel(Protocol):
     """One account on one messenger. It moves messages and decides nothing: who may write, what is answered, retries,
-    order, parts of long texts and duplicates are the mailroom's affair.
+    order, splitting and duplicates are decided by its callers.
 
-    Every method but `run` raises ChannelError, ChannelRefused or ChannelBusy. Those of abilities it did not declare are
-    never called.
+    Every method but `run` raises ChannelError, ChannelRefused or ChannelBusy. Methods of abilities it did not declare
+    are never called.
     """
 
     @property
@@ -164,8 +185,8 @@ class Channel(Protocol):
         with a hint when it can't be one."""
 
     async def run(self, on_message: OnMessage) -> None:
-        """Connect and receive until cancelled. Returns only by raising: ChannelRefused when a person must act (a wrong
-        token), anything else to be started again after a while."""
+        """Connect and receive until cancelled. Ends only by raising: ChannelRefused when a person must act (a wrong
+        token); after any other error it is started again with a growing delay."""
 
     async def status(self) -> Json:
         """`{connected, …}` for `channels.status`; no secrets."""
@@ -184,18 +205,16 @@ class Channel(Protocol):
     async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
         """The newest messages, oldest first."""
 
-    async def send_poll(
-        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> DeliveryReceipt: ...
+    async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt: ...
 
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None: ...
 
 
 class PostResult(Struct, frozen=True, kw_only=True):
-    """What became of a message handed to the mailroom: delivered, or kept and tried again."""
+    """The state of a posted message: delivered, stored for another attempt, or failed."""
 
     id: str
-    """Its name in the outbox."""
+    """Its id in the outbox."""
     status: Literal["sent", "queued", "failed"]
     receipts: tuple[DeliveryReceipt, ...] = ()
     """One for each part, in order."""
@@ -203,17 +222,18 @@ class PostResult(Struct, frozen=True, kw_only=True):
 
 
 class MessageDelivery(Protocol):
-    """Whoever takes messages to people. Used by cron, agents and tools, who know no channel."""
+    """Delivers messages to people, for cron, agents and tools, which know no channel."""
 
     async def post(
         self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0, session: str | None = None
     ) -> PostResult:
-        """Send a letter of any length. It is in the outbox, on disk, before anything is tried; `wait` seconds for its
-        delivery. `key` is the caller's idempotency key: once posted, ever after the same Posted. `session` names the
-        transcript it is mirrored to. Raises ChannelRefused for a channel, target or ability there is not."""
+        """Send a message of any length. It is in the outbox, on disk, before anything is sent; `wait` seconds for its
+        delivery. `key` is the caller's idempotency key: every later post with that key gets the first one's result.
+        `session` names the transcript it is copied to. Raises ChannelRefused for an unknown channel or target, or for
+        an ability the channel lacks."""
 
     def find_address(self, session: str) -> "Awaitable[ChatAddress | None]":
-        """Where the person behind a session is to be reached: the conversation it last heard from."""
+        """The conversation the session's latest message came from."""
 
     def has_run_message(self, run: "Run", address: ChatAddress) -> "Awaitable[bool]":
-        """Whether the run's agent has itself written to that conversation: then its answer is there already."""
+        """Whether the run's agent has itself written to that conversation: then its reply is there already."""

@@ -1,10 +1,10 @@
-"""MIME types, as they come from outside: read in one place, and which ending a file of a kind gets. Pure."""
+"""MIME types from outside, parsed in one place; and the file name suffix of each. Pure."""
 
 import re
 from typing import Final
 
 OCTET_STREAM: Final = "application/octet-stream"
-"""Of whatever says nothing that can be understood."""
+"""The type of a file whose type is missing or malformed."""
 SUFFIX_BY_MIME_TYPE: Final = {
     "image/jpeg": ".jpg",
     "image/png": ".png",
@@ -54,11 +54,11 @@ _TYPE: Final = re.compile(f"{_NAME}/{_NAME}")
 
 
 def normalize_mime_type(text: object) -> str:
-    """A type somebody named, in lower case and without parameters; what is none is `application/octet-stream`."""
+    """A MIME type in lower case and without parameters; `application/octet-stream` when it is malformed."""
     kind = text.partition(";")[0].strip().lower() if isinstance(text, str) else ""
     return kind if _TYPE.fullmatch(kind) else OCTET_STREAM
 
 
 def suffix_of(mime_type: str) -> str:
-    """The ending of a file's name, always one of ours."""
+    """The suffix for a file of this type, always one of the table's or `.bin`."""
     return SUFFIX_BY_MIME_TYPE.get(mime_type, ".bin")

@@ -7,17 +7,18 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
-from ..core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage
+from ..core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, Poll
 from ..core.ids import new_id
 from ..core.mail import InboxEntry, NewOutboxMessage, OutboxMessage, OutboxStatus, SenderApproval
 from ..core.sessions import now_ms
 from .prepared_statements import PreparedStatement
-from .rows import from_json, shorten_key, to_json, upsert_for
+from .rows import shorten_key, to_json, upsert_for
 from .store import SqlStore
 from .tables import acquaintances, inbox, outbox
 
 _decode_messages = msgspec.json.Decoder(tuple[OutboundMessage, ...]).decode
 _decode_receipts = msgspec.json.Decoder(tuple[DeliveryReceipt, ...]).decode
+_decode_poll = msgspec.json.Decoder(Poll).decode
 _decode_inbound = msgspec.json.Decoder(InboundMessage).decode
 
 MAX_CLAIMED: Final = 1000  # messages read at once; the rest follows
@@ -264,7 +265,7 @@ def _outbox_message_from_row(row: Row[Any]) -> OutboxMessage:
         receipts=_decode_receipts(row.receipts),
         error=row.error,
         session=row.session,
-        poll=None if row.poll is None else from_json(row.poll),
+        poll=None if row.poll is None else _decode_poll(row.poll),
     )
 
 

@@ -21,6 +21,7 @@ from openclaw_mcp.core.channel import (
     ChatAddress,
     InboundMessage,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
 from openclaw_mcp.gateway.channels.attachments import fetch_attachments
@@ -358,7 +359,8 @@ class ChannelContract:
 
     def test_a_poll_shows_its_question_and_options(self, world: Worlds) -> None:
         async def story(world: World) -> None:
-            receipt = await world.channel.send_poll(world.address, "Lunch?", ["soup", "salad"], many=False, key=key())
+            poll = Poll(question="Lunch?", options=("soup", "salad"))
+            receipt = await world.channel.send_poll(world.address, poll, key=key())
             shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
             assert shown.extra["poll"]["question"] == "Lunch?"
             assert list(shown.extra["poll"]["options"]) == ["soup", "salad"]

@@ -22,10 +22,11 @@ from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Caller, Json, Sender
 from openclaw_mcp.core.ports import AgentRuntime
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcEvent, RpcMethod
+from openclaw_mcp.gateway.channels.action_context import ActionContexts
+from openclaw_mcp.gateway.channels.attachments import MediaLoader
 from openclaw_mcp.gateway.channels.local.rpc_methods import LocalMethods
 from openclaw_mcp.gateway.channels.message_actions import MessageActions
 from openclaw_mcp.gateway.channels.message_tool import MessageTool
-from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
 from openclaw_mcp.gateway.channels.rpc_methods import ChannelMethods
 from openclaw_mcp.gateway.channels.service import ChannelRepositories, ChannelService
 from openclaw_mcp.gateway.wiring.runs import StoreServices, open_store_services
@@ -159,18 +160,24 @@ class House:
             roster=self._roster,
             reset_session=memory.reset_session,
         )
+        service = self.mailroom
         self.actions = MessageActions(
-            self.mailroom,
+            service.accounts,
+            service.sender,
             MediaLoader(allow_private_network=True),
+            config=lambda: read_config(self.config),
             file_access=lambda _: FileAccess(folders=(folder / "media",)),
             tool_refusal=lambda caller, tool: None,
         )
+        contexts = ActionContexts(service.accounts, service.routes)
+        methods = ChannelMethods(
+            self.actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
+            outbox=service.outbox,
+        )  # fmt: skip
         self._methods: dict[str, RpcMethod] = {
-            method.name: method
-            for room in (ChannelMethods(self.mailroom, self.actions), self.local)
-            for method in room.methods()
+            method.name: method for module in (methods, self.local) for method in module.methods()
         }
-        registry.add("message", MessageTool(self.mailroom, self.actions))
+        registry.add("message", MessageTool(self.actions, contexts))
 
     def _roster(self) -> Any:
 

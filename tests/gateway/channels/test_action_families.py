@@ -20,9 +20,10 @@ from openclaw_mcp.core.model import Caller, Grant, Json, Sender, ToolCall
 from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import SessionQuery
-from openclaw_mcp.gateway.channels.access import check_access
+from openclaw_mcp.gateway.channels.action_context import ActionContext
 from openclaw_mcp.gateway.channels.action_params import parse_action
-from openclaw_mcp.gateway.channels.message_actions import ActionContext, message_view
+from openclaw_mcp.gateway.channels.inbound_rules import check_access
+from openclaw_mcp.gateway.channels.message_actions import message_view
 
 from .gateways import House, Twin, house, within
 from .test_rules import heard, rules
@@ -157,7 +158,7 @@ def test_an_agent_crosses_over_only_where_the_rules_say(tmp_path: Path, action: 
         twins = {"default": Recorder(), "second": Recorder("second")}
         async with house(tmp_path, twin=twins["default"], config=TWO) as here:
             here.twins["second"] = twins["second"]
-            await here.mailroom.apply_config()
+            await here.mailroom.runner.apply_config()
             caller = agent_at(here.at("ann"))
             for what, cross, where, may in ELSEWHERE:
                 here.config = {**TWO, "tools": {"message": {"crossContext": cross}}}
@@ -276,7 +277,7 @@ def test_without_being_told_an_agent_answers_where_it_is(
         async with house(tmp_path, config=TWO) as here:
             for name in ("default", "second"):
                 here.twins[name] = Recorder(name)
-            await here.mailroom.apply_config()
+            await here.mailroom.runner.apply_config()
             place = ChatAddress(channel="twin", account="second", to="ann", thread="7")
             context = ActionContext(session="agent:main:main", address=place, agent="main")
             found = here.actions.resolve_address(parse_action("send", {"message": "x", **asked}), context)

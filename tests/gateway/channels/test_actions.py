@@ -332,16 +332,16 @@ def test_a_change_of_config_touches_only_what_it_names(tmp_path: Path) -> None:
         async with house(tmp_path, config=both) as here:
             first = here.mailroom.accounts.get("twin", "default")
             here.config = {"channels": {"twin": {"accounts": {"default": {}, "second": {"allowFrom": ["x"]}}}}}
-            await here.mailroom.apply_config()
+            await here.mailroom.runner.apply_config()
             assert here.mailroom.accounts.get("twin", "default") is first
             here.config = {"channels": {"twin": {"accounts": {"default": {}}}, "pigeon": {}}}
-            await here.mailroom.apply_config()
+            await here.mailroom.runner.apply_config()
             status = await here.call("channels.status")
             assert status["channelOrder"] == ["local", "twin"]
             assert [row["accountId"] for row in status["channelAccounts"]["twin"]] == ["default"]
             assert status["statusIssues"][0]["message"] == "there is no channel pigeon; there are local, twin"
             here.config = {"channels": {"twin": {"dmPolicy": "everybody"}}}
-            await here.mailroom.apply_config()
+            await here.mailroom.runner.apply_config()
             status = await here.call("channels.status")
             assert "dmPolicy" in status["statusIssues"][-1]["message"]
             assert (

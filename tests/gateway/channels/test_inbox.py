@@ -16,7 +16,7 @@ from openclaw_mcp.core.mail import NewLocalMessage
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import NewSession, RunRequest
 from openclaw_mcp.gateway.channels import attachments
-from openclaw_mcp.gateway.channels.inbox import message_grant
+from openclaw_mcp.gateway.channels.inbound_handler import message_grant
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 
 from .gateways import WAIT, House, Twin, house, within
@@ -455,7 +455,7 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
         twin = Slow()
         async with house(tmp_path, twin=twin) as here:
             here.config = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open", "replyToMode": "off"}}}
-            applying = asyncio.create_task(here.mailroom.apply_config())
+            applying = asyncio.create_task(here.mailroom.runner.apply_config())
             await asyncio.wait_for(twin.closing.wait(), WAIT)
             await here.mailroom.inbound.receive(twin.heard("!say in between", id="1"))
             assert await twin.has(1) == [("ann", "in between")]

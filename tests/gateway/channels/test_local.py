@@ -61,7 +61,9 @@ async def local_world(where: str) -> AsyncIterator[LocalWorld]:
     async with open_store(where) as store:
         world = LocalWorld(LocalChannel(SqlLocalMessageRepository(store)))
         running = asyncio.create_task(world.channel.run(world.heard.put))
-        await world.channel._replay_done.wait()  # or what is said now is told again
+        await asyncio.sleep(0)
+        assert world.channel._receiver is not None
+        await world.channel._receiver.ready.wait()  # a message sent before that would be delivered twice
         try:
             yield world
         finally:

@@ -18,6 +18,7 @@ from openclaw_mcp.core.channel import (
     ChatAddress,
     InboundMessage,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
 from openclaw_mcp.core.model import Sender
@@ -479,7 +480,7 @@ def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options
         await world.channel.send(inside, OutboundMessage(text="inside"), key=key())
         await world.channel.send(world.address, OutboundMessage(text="outside"), key=key())
         assert [message.text for message in await world.channel.read(inside, limit=10)] == ["root", "inside"]
-        await world.channel.send_poll(world.address, "Tea?", ["yes", "no"], many=False, key=key())
+        await world.channel.send_poll(world.address, Poll(question="Tea?", options=("yes", "no")), key=key())
         (last,) = await world.channel.read(world.address, limit=1)
         assert last.extra["poll"] == {"question": "Tea?", "options": ["yes", "no"]}
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from openclaw_mcp.core.channel import ChannelError, ChannelRefused
-from openclaw_mcp.gateway.channels.outgoing_files import MediaLoader
+from openclaw_mcp.gateway.channels.attachments import MediaLoader
 from openclaw_mcp.net.file_access import FileAccess
 
 from .gateways import within

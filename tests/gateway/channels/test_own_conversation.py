@@ -49,7 +49,7 @@ async def ask(here: House, door: str, caller: Caller, action: str, given: Json) 
 async def two_accounts(here: House) -> list[Recorder]:
     second = Recorder("second")
     here.twins["second"] = second
-    await here.mailroom.apply_config()
+    await here.mailroom.runner.apply_config()
     assert isinstance(here.twin, Recorder)
     return [here.twin, second]
 

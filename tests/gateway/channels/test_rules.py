@@ -14,15 +14,14 @@ from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.model import Json, Sender
 from openclaw_mcp.core.owner import is_owner
 from openclaw_mcp.gateway.channels import commands
-from openclaw_mcp.gateway.channels.access import check_access
-from openclaw_mcp.gateway.channels.reply_text import (
+from openclaw_mcp.gateway.channels.inbound_rules import check_access, session_for
+from openclaw_mcp.gateway.channels.replying import (
     NO_REMINDER_NOTE,
     AgentReply,
     ReplyEffects,
     ToolSentMessage,
     filter_reply,
 )
-from openclaw_mcp.gateway.channels.routing import session_for
 from openclaw_mcp.gateway.channels.settings import default_account, read_accounts
 
 HERE = ChatAddress(channel="telegram", account="default", to="123")

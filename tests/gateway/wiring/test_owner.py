@@ -18,7 +18,7 @@ from openclaw_mcp.core.channel import ChatAddress, InboundMessage
 from openclaw_mcp.core.model import Grant, Sender
 from openclaw_mcp.core.owner import intersect_grants
 from openclaw_mcp.core.rpc import RpcMethod
-from openclaw_mcp.gateway.channels.coalescing import is_continuation
+from openclaw_mcp.gateway.channels.inbound_rules import is_continuation
 from openclaw_mcp.gateway.wiring.assembly import GatewayOptions, assemble_gateway
 from tests import web_client
 from tests.gateway.wiring.gateways import Refused, World, comes, joined, world

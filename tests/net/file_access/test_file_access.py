@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_mcp.config.file import ConfigFile
 from openclaw_mcp.config.roster import roster_from_config
-from openclaw_mcp.gateway.channels.message_actions import ActionContext
+from openclaw_mcp.gateway.channels.action_context import ActionContext
 from openclaw_mcp.gateway.wiring.file_rules import FileRules, secret_files
 from openclaw_mcp.net.file_access import FileAccess, FileOutside, FileRefused, read_file, sendable_folders
 

@@ -1,16 +1,18 @@
-"""What a message action is given, under the many names clients use for it. Pure."""
+"""A message action's parameters, under the many names clients use, and the tools it counts as. Pure."""
 
 import json
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
 
-from ...core.channel import ChannelRefused
+from ...core.channel import ChannelRefused, ChatAddress
+from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.model import Json
 from ...core.numbers import parse_whole_number
 
 MAX_TARGETS: Final = 100  # conversations of one broadcast
-MAX_ID_LENGTH: Final = 256  # characters of a thread's id; no messenger's is as long
+MAX_ID_LENGTH: Final = 256  # characters of a thread's id; no messenger has longer ones
 MAX_READ: Final = 200  # messages of one read
 EXTRA_PARAMS: Final = ("buttons", "card", "components", "presentation")
 
@@ -20,11 +22,13 @@ ACTION_ALIASES: Final = {
     "sendattachment": "sendAttachment", "sendwitheffect": "sendWithEffect", "pin": "pin", "unpin": "unpin",
     "read": "read", "readmessages": "read", "edit": "edit", "poll": "poll",
 }  # fmt: skip
-"""An action as clients write it, in lower case, to the name it goes by here."""
+"""An action as clients write it, in lower case, to its name here."""
+SEND_ACTIONS: Final = ("send", "reply", "thread-reply", "sendAttachment", "sendWithEffect")
+_WRITE_ACTIONS: Final = frozenset({*SEND_ACTIONS, "broadcast", "poll"})
 
 
 class ActionRequest(Struct, frozen=True, kw_only=True):
-    """One message action, read."""
+    """One message action, parsed."""
 
     action: str
     channel: str | None = None
@@ -59,7 +63,7 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         )
     text = _text(params, "message", "text", "content") or _text(params, "caption") or ""
     target = _text(params, "target", "to", "channelId", "chatId")
-    wanted = ActionRequest(
+    request = ActionRequest(
         action=name,
         channel=_text(params, "channel"),
         account=_text(params, "accountId", "account"),
@@ -83,8 +87,8 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         dry_run=_boolean(params, "dryRun"),
         extra={key: _parse_json(key, params[key]) for key in EXTRA_PARAMS if params.get(key) is not None},
     )
-    _check_required_params(wanted)
-    return wanted
+    _check_required_params(request)
+    return request
 
 
 def _check_required_params(request: ActionRequest) -> None:
@@ -97,13 +101,9 @@ def _check_required_params(request: ActionRequest) -> None:
         "sendAttachment": ("file", request.media),
         "sendWithEffect": ("effectId", request.effect),
         "thread-reply": ("threadId", request.thread),
-        "react": ("messageId", request.message_id),
-        "delete": ("messageId", request.message_id),
-        "pin": ("messageId", request.message_id),
-        "unpin": ("messageId", request.message_id),
-        "edit": ("messageId", request.message_id),
         "broadcast": ("targets", request.targets),
         "poll": ("question", request.question),
+        **dict.fromkeys(("react", "delete", "pin", "unpin", "edit"), ("messageId", request.message_id)),
     }
     name, value = needs.get(action, ("", True))
     if not value:
@@ -121,7 +121,7 @@ def _check_required_params(request: ActionRequest) -> None:
 
 
 def _text(params: Json, *names: str) -> str | None:
-    """The first of these parameters that says something; models like to write numbers for ids."""
+    """The first of these parameters that is not empty; models like to write numbers for ids."""
     for name in names:
         value = params.get(name)
         if isinstance(value, bool) or value is None:
@@ -141,16 +141,15 @@ def _text_list(params: Json, *names: str) -> tuple[str, ...]:
         if isinstance(value, str) and value.strip():
             return (value,)
         if isinstance(value, list) and value:
-            if not all(isinstance(one, str | int) for one in value):
+            if not all(isinstance(item, str | int) for item in value):
                 raise ChannelRefused(f"{name} must be a list of texts")
-            return tuple(str(one) for one in value)
+            return tuple(map(str, value))
     return ()
 
 
 def _media(params: Json) -> tuple[str, ...]:
-    one = _text(params, "media", "mediaUrl", "file", "path", "filePath", "buffer")
-    several = _text_list(params, "mediaUrls")
-    return tuple(dict.fromkeys((*((one,) if one else ()), *several)))
+    single = _text(params, "media", "mediaUrl", "file", "path", "filePath", "buffer")
+    return tuple(dict.fromkeys((*((single,) if single else ()), *_text_list(params, "mediaUrls"))))
 
 
 def _number(params: Json, name: str, default: int, *, maximum: int) -> int:
@@ -165,7 +164,7 @@ def _number(params: Json, name: str, default: int, *, maximum: int) -> int:
 
 
 def _boolean(params: Json, name: str) -> bool:
-    """Only what is plainly true or false: a trial that was misread would be the deed itself."""
+    """Only true or false: a dry run that is misread would be executed."""
     value = params.get(name)
     if value is None or isinstance(value, bool):
         return value is True
@@ -179,3 +178,39 @@ def _parse_json(name: str, value: Any) -> Any:
         return json.loads(value)
     except ValueError:
         raise ChannelRefused(f"{name} is not valid JSON") from None
+
+
+# ---- tools -------------------------------------------------------------------------------------------------------
+
+
+def tools_for_action(
+    request: ActionRequest, addresses: Iterable[ChatAddress], own_addresses: Collection[ChatAddress]
+) -> list[str]:
+    """The tools that an action at these addresses counts as, whatever it is called; first the one of its name."""
+    named = TOOLS_BY_ACTION["message"][request.action]
+    if request.action not in _WRITE_ACTIONS:
+        return [named]
+    by_content = {
+        "message_send_attachment": request.media,
+        "message_send_with_effect": request.effect,
+        "message_reply": request.reply_to,
+    }
+    has_text = bool(request.text.strip() or request.question or request.extra)
+    by_address = tools_for_addresses(addresses, own_addresses, has_text=has_text)
+    return [named, *(tool for tool, value in by_content.items() if value), *by_address]
+
+
+def tools_for_addresses(
+    addresses: Iterable[ChatAddress], own_addresses: Collection[ChatAddress], *, has_text: bool = True
+) -> list[str]:
+    """The tools that writing to these addresses counts as, where they are not the caller's own.
+
+    `own_addresses`: the conversations, and the threads in them, that the caller is in. `has_text`: not only a file.
+    """
+    targets, own = set(addresses), {address.conversation for address in own_addresses}
+    tools = []
+    if any(target.thread and target not in own_addresses for target in targets):
+        tools.append("message_thread_reply")
+    if has_text and any(target.conversation not in own for target in targets):
+        tools.append("message_send")
+    return tools

@@ -1,4 +1,4 @@
-"""Channels on other people's servers, made when an account of one is configured. Each is a folder of its own."""
+"""Factories of the channels on other servers, each in a folder of its own."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Final
 
 from ...core.channel import Channel
 from ...core.model import Json
-from .account_runner import ChannelFactory
+from .accounts import ChannelFactory
 
 
 def create_matrix(account: str, settings: Json, folder: Path) -> Channel:
-    # Imported here for start-up: an HTTP client and a Markdown reader that most gateways never need.
+    # Imported here for start-up: an HTTP client and a Markdown parser that most gateways never need.
     from .matrix import MatrixChannel, MatrixSettings
 
     return MatrixChannel(MatrixSettings.read(settings), account=account, folder=folder)
 
 
 def create_telegram(account: str, settings: Json, folder: Path) -> Channel:
-    # Imported here for start-up, as above. A bot keeps nothing: Telegram remembers what was fetched.
+    # Imported here for start-up, as above. A bot stores nothing: Telegram remembers what was fetched.
     from .telegram import TelegramChannel, TelegramSettings
 
     return TelegramChannel(TelegramSettings.read(settings), account=account)

@@ -1,4 +1,4 @@
-"""A long text in parts that fit. Pure. Code fences are closed at the end of a part and reopened in the next."""
+"""Splits a long text into parts. Pure. A code fence is closed at the end of a part and reopened in the next."""
 
 import re
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from msgspec import Struct
 
 FENCE: Final = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>[^\n]*)")
-MIN_CHUNK_FRACTION: Final = 0.5  # of the limit: a nicer place to break is not worth a part smaller than this
+MIN_CHUNK_FRACTION: Final = 0.5  # of the limit: a better place to split is not worth a smaller part
 
 
 class Fence(Struct, frozen=True):
-    """An open block of code: where it begins, its marks, its whole first line."""
+    """An open code block: its start, its marks, its whole first line."""
 
     start: int
     marks: str
@@ -18,7 +18,7 @@ class Fence(Struct, frozen=True):
 
 
 def split_text(text: str, limit: int) -> list[str]:
-    """`text` in parts of at most `limit` characters, broken where it hurts least: a blank line, a line, a word."""
+    """`text` in parts of at most `limit` characters, split at a blank line, else a line break, else a space."""
     parts = []
     rest = text.strip("\n")
     while len(rest) > limit:
@@ -37,7 +37,7 @@ def _split_first(text: str, limit: int) -> tuple[str, str]:
         return text[: fence.start].rstrip(), text[fence.start :]
     closing = f"\n{fence.marks}"
     begin, room = fence.start + len(fence.line) + 1, limit - len(closing)
-    if begin >= room * (1 - MIN_CHUNK_FRACTION):  # the fence's own line leaves no room: it can't be kept
+    if begin >= room * (1 - MIN_CHUNK_FRACTION):  # the fence's own line leaves no room for code
         return text[:limit], text[limit:]
     at = _break_position(text, room, lines_only=True, after=begin)
     code = text[at:].removeprefix("\n")
@@ -54,7 +54,7 @@ def _break_position(text: str, limit: int, *, lines_only: bool = False, after: i
 
 
 def _open_fence_at(text: str, end: int) -> Fence | None:
-    """The block of code that is open where `text` is cut."""
+    """The code block that is open at `end`."""
     fence: Fence | None = None
     start = 0
     for line in text[:end].splitlines(keepends=True):

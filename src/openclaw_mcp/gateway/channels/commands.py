@@ -1,4 +1,4 @@
-"""Orders people write to us rather than to the agent: `/new`, `/reset`, `/stop`, `/status`, `/whoami`, `/help`."""
+"""Chat commands that the gateway executes itself: `/new`, `/reset`, `/stop`, `/status`, `/whoami`, `/help`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -18,18 +18,18 @@ COMMAND_HELP: Final = {
 }
 
 OWNER_COMMANDS: Final = frozenset({"/new", "/reset", "/stop"})
-"""Orders about everybody's conversation: in the main session, which others may share, they are the owner's."""
+"""Commands that affect everyone in a session: in the main session, which others may share, only the owner's."""
 OWNER_ONLY_REPLY: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
 
 
 class ChatCommand(Struct, frozen=True):
     name: str
     rest: str
-    """What is for the agent after all."""
+    """The text after it, for the agent."""
 
 
 def parse_command(text: str) -> ChatCommand | None:
-    """The command a message is; None: it is for the agent. `/stop@bot` is `/stop`."""
+    """The command in a message; None when the message is for the agent. `/stop@bot` is `/stop`."""
     first, _, rest = text.strip().partition(" ")
     name = first.lower().partition("@")[0]
     if name not in COMMAND_HELP or (rest.strip() and name not in ("/new", "/reset")):
@@ -49,7 +49,7 @@ async def execute_command(
     runner: RunExecutor,
     reset_session: Callable[[str], Awaitable[object]],
 ) -> str:
-    """Do it; what to answer."""
+    """Execute it; returns the answer."""
     match command.name:
         case "/stop":
             return "Stopped." if await runner.abort(session) else "Nothing was going on."

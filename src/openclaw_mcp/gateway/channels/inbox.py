@@ -1,80 +1,33 @@
-"""Messages in: on disk, then judged, routed and given to an agent, in order for each conversation."""
+"""Messages in: on disk, then handled, in order for each conversation.
+
+`receive` returns when a message is stored: only then does its channel acknowledge it. What is in memory is bounded
+(`MAX_IN_MEMORY`); beyond it channels wait. After a crash, entries that are not complete are read back in order; until
+that is done, what arrives is only stored, so that it does not overtake them, and read back in its turn.
+"""
 
 import asyncio
-import contextlib
-import hashlib
 import logging
-import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
-import msgspec
-from msgspec import Struct
-
-from ...core.agent import Attachment
-from ...core.agents import AgentRoster
-from ...core.channel import ChannelError, ChannelRefused, ChatAddress, InboundMessage
-from ...core.config.channels import ChannelRules
+from ...core.channel import ChannelError, ChannelRefused, ConversationKey, InboundMessage
 from ...core.config.config import Config
 from ...core.errors import StoreError
-from ...core.mail import Inbox, InboxEntry, SenderApproval, SenderApprovalRepository
-from ...core.model import Grant
-from ...core.owner import is_owner
-from ...core.ports import RunExecutor
-from ...core.repositories import SessionRepository
-from ...core.rpc import RpcError
-from ...core.sessions import NewSession, QueueMode, RunOptions, RunRequest, now_ms
-from . import access, coalescing, commands
-from .routing import session_for
+from ...core.mail import Inbox, InboxEntry
+from ...core.sessions import now_ms
+from ...net.tasks import Tasks
+from . import commands, inbound_rules
+from .inbound_handler import InboundHandler
+from .replying import PendingReply, ReplySender
 
 logger = logging.getLogger(__name__)
 
-MAX_IN_MEMORY: Final = 5000  # arrivals in memory; beyond it channels wait, and what they hear is on disk already
-QUEUE_RETRY_DELAY: Final = 0.5  # seconds before a session whose queue is full is asked again
-STORE_RETRY_DELAY: Final = 1.0  # seconds before the disk is asked again
-PURGE_INTERVAL: Final = 3600.0  # seconds between looks at what may be forgotten
-RETENTION_MS: Final = (
-    14 * 24 * 3600 * 1000
-)  # milliseconds an id stays known; no messenger tells a message again that late
-PAIRING_CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # none that look like another
-PAIRING_CODE_LENGTH: Final = 8
-PAIRING_CODE_TTL_MS: Final = 3600 * 1000  # milliseconds a pairing code is good for
-MAX_PENDING_PAIRINGS: Final = 3  # unknown senders that may wait for one account: codes are not to be fished for
-MAX_RUN_ID_LENGTH: Final = 200
-
-InboundKey = tuple[str, str, str]
-
-
-class InboundDependencies(Struct, frozen=True, kw_only=True):
-    """What the inbound path needs of the house."""
-
-    inbox: Inbox
-    sender_approvals: SenderApprovalRepository
-    sessions: SessionRepository
-    runner: RunExecutor
-    roster: Callable[[], AgentRoster]
-    config: Callable[[], Config]
-    rules_for: Callable[[ChatAddress], ChannelRules | None]
-    """What an account follows; None: it is no longer there."""
-    reset_session: Callable[[str], Awaitable[object]]
-    """Begin a session anew."""
-    send_notice: Callable[[ChatAddress, str, str], Awaitable[None]]
-    """Send a text of our own: address, text, idempotency key."""
-    send_reply: Callable[[InboxEntry, asyncio.Event | None], Awaitable[None]]
-    """Wait for an asked run and send its answer, not before the event; returns when that is in the outbox."""
-    fetch_attachments: Callable[[InboundMessage], Awaitable[tuple[Attachment, ...]]]
-    """The files a message named; asked for only once its sender was let in."""
-    save_route: Callable[[str, ChatAddress], Awaitable[None]]
-    """Remember where the person behind a session is."""
-
-
-def run_id_of(message: InboundMessage) -> str:
-    """The run that answers a message: the same however often it is told."""
-    id = f"{message.address.channel}:{message.address.account}:{message.id}"
-    return (
-        id if len(id) <= MAX_RUN_ID_LENGTH else f"{message.address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
-    )
+MAX_IN_MEMORY: Final = 5000  # entries in memory; beyond it channels wait, and what they received is on disk already
+STORE_RETRY_DELAY: Final = 1.0  # seconds before the store is tried again
+PRUNE_INTERVAL: Final = 3600.0  # seconds between deletions of old ids
+RETENTION_MS: Final = 14 * 24 * 3600 * 1000  # milliseconds an id stays known; no messenger repeats a message that late
 
 
 class _ConversationQueue:
@@ -89,345 +42,196 @@ class _ConversationQueue:
         self._available.set()
 
     async def wait_for_entry(self, seconds: float) -> bool:
-        """Whether something waits, now or within these seconds."""
+        """Whether an entry waits, now or within these seconds."""
         if not self.entries:
             self._available.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._available.wait(), seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._available.wait()
         return bool(self.entries)
 
 
 class InboundProcessor:
-    """`async with` it: what a crash left is taken up first."""
+    """`async with` it: what a crash left is taken up first; what is not complete stays on disk for the next start."""
 
-    def __init__(self, dependencies: InboundDependencies) -> None:
-        self._dependencies = dependencies
-        self._queues: dict[InboundKey, _ConversationQueue] = {}
+    def __init__(
+        self, inbox: Inbox, handler: InboundHandler, replies: ReplySender, *, config: Callable[[], Config]
+    ) -> None:
+        self._inbox = inbox
+        self._handler = handler
+        self._replies = replies
+        self._config = config
+        self._tasks = Tasks("inbox")
+        self._queues: dict[ConversationKey, _ConversationQueue] = {}
         self._capacity = asyncio.Semaphore(MAX_IN_MEMORY)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._done_ids: list[int] = []
+        self._completed_ids: list[int] = []
         self._flush_due = asyncio.Event()
-        self._approved_senders: dict[tuple[str, str], set[str]] = {}
-        self._pending_replies: dict[str, asyncio.Event] = {}
-        self._is_resuming, self._resume_position, self._has_new_entries = True, 0, False
+        self._last_replies: dict[str, asyncio.Event] = {}
+        self._stores_only = True
+        """Whether `receive` leaves messages on disk: until what a crash left is read, and from closing on."""
+        self._has_stored = False
+        self._resume_position = 0
 
     async def __aenter__(self) -> Self:
-        await self.reload_approved_senders()
-        self._start_task(self._resume())
-        self._start_task(self._flush_done_ids())
-        self._start_task(self._purge_periodically())
+        self._tasks.spawn(self._resume(), name="resume")
+        self._tasks.loop(self._flush_completed, name="completion writer", on_failure="restart")
+        self._tasks.loop(self._prune, name="pruning", on_failure="restart")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        """What is not done stays on disk for the next start."""
-        self._is_resuming = True  # from here on what is heard is stored and no more
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._done_ids:
+        self._stores_only = True
+        await self._tasks.aclose()
+        if self._completed_ids:
             try:
-                await self._dependencies.inbox.mark_complete(self._done_ids)
-            except StoreError as exc:  # they are judged again at the next start, to the same end
-                logger.warning("inbox: what is done can't be noted: %s", exc)
-
-    async def reload_approved_senders(self) -> None:
-        """Read anew who was let in."""
-        approved: dict[tuple[str, str], set[str]] = {}
-        for person in await self._dependencies.sender_approvals.all():
-            if person.approved:
-                approved.setdefault((person.channel, person.account), set()).add(person.sender)
-        self._approved_senders = approved
+                await self._inbox.mark_complete(self._completed_ids)
+            except StoreError as exc:  # the next start handles them again, to the same end
+                logger.warning("inbox: completed entries not stored (%s), the next start repeats them", exc)
 
     async def receive(self, message: InboundMessage) -> None:
-        """A channel's `Hear`."""
-        arrival = await self._dependencies.inbox.add(message)
-        if arrival is None:
-            logger.debug("%s told message %s again", message.address.channel, message.id)
+        """A channel's `OnMessage`."""
+        entry = await self._inbox.add(message)
+        if entry is None:
+            logger.debug("inbox: message %s of %s was received before", message.id, message.address.channel)
             return
-        if (
-            self._is_resuming or arrival.id <= self._resume_position
-        ):  # older ones have their turn first; then it is read back
-            self._has_new_entries = True
+        if self._stores_only or entry.id <= self._resume_position:
+            self._has_stored = True
             return
         await self._capacity.acquire()
         if commands.is_urgent(message.text):  # must not wait behind what it is to stop
-            self._start_task(self._process(arrival))
+            self._tasks.spawn(self._process(entry), name=f"entry {entry.id}")
         else:
-            self._enqueue(arrival)
+            self._enqueue(entry)
 
     async def _resume(self) -> None:
-        """Take up what the last process left, in order, as fast as it is worked off."""
-        while self._is_resuming:
-            self._has_new_entries = False
+        """Read back what is not complete, in order, as fast as it is handled."""
+        while self._stores_only:
+            self._has_stored = False
             try:
-                page = await self._dependencies.inbox.pending(after=self._resume_position)
-            except StoreError as exc:
-                logger.warning("inbox: can't be read now: %s", exc)
-                await asyncio.sleep(STORE_RETRY_DELAY)
+                page = await self._inbox.pending(after=self._resume_position)
+            except Exception as exc:  # noqa: BLE001  (if this ended, every later message would only be stored)
+                await _pause_after(exc, "entries not read")
                 continue
-            for arrival in page:
+            for entry in page:
                 await self._capacity.acquire()
-                self._resume_position = arrival.id
-                self._enqueue(arrival)
-            self._is_resuming = bool(page) or self._has_new_entries
+                self._resume_position = entry.id
+                self._enqueue(entry)
+            self._stores_only = bool(page) or self._has_stored
 
-    # ---- lanes ---------------------------------------------------------------------------------------------------
-
-    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    # ---- queues --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, entry: InboxEntry) -> None:
-        address = entry.message.address
-        place = address.channel, address.account, address.to
-        if place in self._queues:
-            self._queues[place].add(entry)
+        conversation = entry.message.address.conversation
+        if conversation in self._queues:
+            self._queues[conversation].add(entry)
             return
-        self._queues[place] = _ConversationQueue()
-        self._queues[place].add(entry)
-        self._start_task(self._process_queue(place))
+        self._queues[conversation] = _ConversationQueue()
+        self._queues[conversation].add(entry)
+        self._tasks.spawn(self._process_queue(conversation), name=f"conversation on {conversation[0]}")
 
-    async def _process_queue(self, key: InboundKey) -> None:
-        lane = self._queues[key]
-        while lane.entries:
-            await self._process(await self._coalesce_next(lane))
-        del self._queues[key]
+    async def _process_queue(self, conversation: ConversationKey) -> None:
+        """No failure may end this task: entries are only added to a queue that exists, so its conversation would get
+        no answer until the next start."""
+        queue = self._queues[conversation]
+        while queue.entries:
+            first = queue.entries.popleft()
+            try:
+                entry = await self._coalesce(first, queue)
+            except Exception:
+                logger.exception("inbox: entry %d not joined with later ones, it is handled alone", first.id)
+                entry = first
+            await self._process(entry)
+        del self._queues[conversation]
 
-    async def _coalesce_next(self, queue: "_ConversationQueue") -> InboxEntry:
-        """The next one, with what the same person adds before they pause, and before an order or somebody else."""
-        waiting = queue.entries
-        first = waiting.popleft()
-        wait = coalescing.debounce_seconds(self._dependencies.config().messages.inbound, first.message.address.channel)
-        # What a crash left may be with an agent already: nothing is added to it.
-        if not wait or first.id <= self._resume_position or not coalescing.accepts_more(first.message):
+    async def _coalesce(self, first: InboxEntry, queue: _ConversationQueue) -> InboxEntry:
+        """`first`, with what the same person adds before a pause, a command or another person's message."""
+        wait = inbound_rules.debounce_seconds(self._config().messages.inbound, first.message.address.channel)
+        # What a crash left may be submitted already: nothing is added to it.
+        if not wait or first.id <= self._resume_position or not inbound_rules.accepts_more(first.message):
             return first
-        parts = [first]
-        while len(parts) < coalescing.MAX_COALESCED and await queue.wait_for_entry(wait):
-            if not coalescing.is_continuation(first.message, waiting[0].message):
-                break
-            parts.append(waiting.popleft())
-        return await self._join_entries(parts, waiting)
-
-    async def _join_entries(self, parts: Sequence[InboxEntry], waiting: deque[InboxEntry]) -> InboxEntry:
-        """Joined, on disk too."""
-        first, *others = parts
-        if not others:
-            return first
-        whole = coalescing.coalesce_messages([part.message for part in parts])
+        others: list[InboxEntry] = []
         try:
-            await self._dependencies.inbox.merge(first.id, whole, others=[part.id for part in others])
-        except StoreError as exc:
-            logger.warning("inbox: messages can't be joined now, each is taken by itself: %s", exc)
-            waiting.extendleft(reversed(others))
-            return first
+            while len(others) + 1 < inbound_rules.MAX_COALESCED and await queue.wait_for_entry(wait):
+                if not inbound_rules.is_continuation(first.message, queue.entries[0].message):
+                    break
+                others.append(queue.entries.popleft())
+            if not others:
+                return first
+            whole = inbound_rules.coalesce_messages([first.message, *(other.message for other in others)])
+            await self._inbox.merge(first.id, whole, others=[other.id for other in others])
+        except Exception:
+            queue.entries.extendleft(reversed(others))
+            raise
         for _ in others:
             self._capacity.release()
         return InboxEntry(id=first.id, message=whole, status="new")
 
     async def _process(self, entry: InboxEntry) -> None:
-        """Judge it and hand it on; whatever is wrong with one message, the next has its turn."""
+        """Handle it; a failure of one message does not keep the next from its turn."""
         try:
             while True:
                 try:
-                    await self._handle(entry)
+                    reply = await self._handler.handle(entry)
+                    break
                 except StoreError as exc:
-                    logger.warning("inbox %d: can't be worked on now: %s", entry.id, exc)
-                    await asyncio.sleep(STORE_RETRY_DELAY)
-                else:
-                    return
+                    await _pause_after(exc, f"entry {entry.id} not handled")
+            if reply is None:
+                self._complete(entry.id)
+            else:
+                self._schedule_reply(reply)
         except Exception:
-            # Kept as it is: the next start tries again.
-            logger.exception("inbox %d: could not be worked on", entry.id)
+            logger.exception("inbox: entry %d not handled, the next start tries again", entry.id)
         finally:
             self._capacity.release()
 
-    def _mark_done(self, entry: InboxEntry) -> None:
-        self._done_ids.append(entry.id)
+    # ---- replies -------------------------------------------------------------------------------------------------
+
+    def _schedule_reply(self, reply: PendingReply) -> None:
+        """Replies of one session are sent in the order of its messages."""
+        previous, done = self._last_replies.get(reply.session), asyncio.Event()
+        self._last_replies[reply.session] = done
+        self._tasks.spawn(self._send_reply(reply, previous, done), name=f"reply of run {reply.run_id}")
+
+    async def _send_reply(self, reply: PendingReply, previous: asyncio.Event | None, done: asyncio.Event) -> None:
+        try:
+            while True:
+                try:
+                    await self._replies.send(reply, after=previous)
+                    break
+                except ChannelRefused as exc:
+                    logger.error("inbox: reply to entry %d refused (%s), dropped", reply.entry_id, exc)  # noqa: TRY400
+                    break
+                except (StoreError, ChannelError) as exc:
+                    await _pause_after(exc, f"reply to entry {reply.entry_id} not stored")
+            self._complete(reply.entry_id)
+        finally:
+            done.set()
+            if self._last_replies.get(reply.session) is done:
+                del self._last_replies[reply.session]
+
+    # ---- the store -----------------------------------------------------------------------------------------------
+
+    def _complete(self, entry_id: int) -> None:
+        self._completed_ids.append(entry_id)
         self._flush_due.set()
 
-    async def _flush_done_ids(self) -> None:
-        """Note what is done, as many as there are by now in one write."""
-        while True:
-            await self._flush_due.wait()
-            self._flush_due.clear()
-            ids, self._done_ids = self._done_ids, []
-            try:
-                await self._dependencies.inbox.mark_complete(ids)
-            except StoreError as exc:
-                logger.warning("inbox: what is done can't be noted now: %s", exc)
-                self._done_ids = ids + self._done_ids
-                self._flush_due.set()
-                await asyncio.sleep(STORE_RETRY_DELAY)
-
-    async def _purge_periodically(self) -> None:
-        while True:
-            try:
-                await self._dependencies.inbox.prune(before=now_ms() - RETENTION_MS)
-            except StoreError as exc:
-                logger.warning("inbox: can't be looked after now: %s", exc)
-            await asyncio.sleep(PURGE_INTERVAL)
-
-    # ---- one message ---------------------------------------------------------------------------------------------
-
-    async def _handle(self, entry: InboxEntry) -> None:
-        heard = entry.message
-        if entry.status == "asked":
-            self._schedule_reply(entry)
-            return
-        rules = self._dependencies.rules_for(heard.address)
-        if rules is None:
-            logger.info("a message for %s, which is no longer configured", heard.address.channel)
-            self._mark_done(entry)
-            return
-        owners = self._dependencies.config().commands.owner_allow_from
-        owner = is_owner(heard.sender, owners, channel=heard.address.channel, vouched=heard.vouched)
-        approved = self._approved_senders.get((heard.address.channel, heard.address.account), set())
-        verdict = access.check_access(heard, rules, owner=owner, approved=approved)
-        if verdict.outcome == "in":
-            await self._submit_to_agent(entry, owner=owner)
-            return
-        if verdict.outcome == "pair":
-            await self._send_pairing_code(heard)
-        if verdict.outcome != "listen":
-            logger.info("%s message not taken: %s", heard.address.channel, verdict.reason)
-        self._mark_done(entry)
-
-    async def _submit_to_agent(self, entry: InboxEntry, *, owner: bool) -> None:
-        heard = entry.message
-        session = session_for(heard, self._dependencies.config(), self._dependencies.roster(), owner=owner)
-        run_id = run_id_of(heard)
-        command = commands.parse_command(heard.text)
-        if (
-            command is not None
-            and command.name in commands.OWNER_COMMANDS
-            and _is_shared_session(heard, session, owner=owner)
-        ):
-            await self._dependencies.send_notice(heard.address, commands.OWNER_ONLY_REPLY, f"command:{run_id}")
-            self._mark_done(entry)
-            return
-        if command is not None:
-            said = await commands.execute_command(
-                command, heard, session.key, self._dependencies.runner, self._dependencies.reset_session
-            )
-            await self._dependencies.send_notice(heard.address, said, f"command:{run_id}")
-            if not command.rest:
-                self._mark_done(entry)
-                return
-        text = heard.text if command is None else command.rest
-        if not text.strip() and not heard.attachments and not heard.files:
-            self._mark_done(entry)
-            return
-        run_id = await self._submit_run(heard, session, text, run_id, owner=owner)
-        await self._dependencies.save_route(session.key, heard.address)
-        await self._dependencies.inbox.link_run(entry.id, run_id=run_id, session=session.key)
-        asked = InboxEntry(id=entry.id, message=heard, status="asked", run_id=run_id, session=session.key)
-        self._schedule_reply(asked)
-
-    async def _submit_run(
-        self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
-    ) -> str:
-        """Once: the run's id, returned, is the message's. While the session's queue is full, all behind waits too."""
-        mode = self._dependencies.config().messages.queue_mode
-        sent_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
-        options = RunOptions(
-            sender=message.sender.name or message.sender.id,
-            grant=message_grant(message, owner=owner),
-            answers_in_conversation=True,
-        )
-        files = (
-            (*message.attachments, *await self._dependencies.fetch_attachments(message))
-            if message.files
-            else message.attachments
-        )
-        request = RunRequest(
-            run_id=run_id, session=session, attachments=files, mode=sent_mode, options=options,
-            message=_with_sender_name(message, text, shared=_is_shared_session(message, session, owner=owner)),
-        )  # fmt: skip
-        while True:
-            try:
-                admission = await self._dependencies.runner.submit(request)
-            except RpcError as fault:
-                if not fault.retryable:
-                    raise
-                await asyncio.sleep(QUEUE_RETRY_DELAY)
-                continue
-            if admission.run.session_key == session.key:
-                return request.run_id
-            # Somebody else's run has the id: the message is answered all the same.
-            request = msgspec.structs.replace(request, run_id=f"{run_id[:MAX_RUN_ID_LENGTH]}:{secrets.token_hex(8)}")
-
-    def _schedule_reply(self, entry: InboxEntry) -> None:
-        """Have it answered. Answers of one session leave in the order of the questions."""
-        session = entry.session or ""
-        before, mine = self._pending_replies.get(session), asyncio.Event()
-        self._pending_replies[session] = mine
-        self._start_task(self._reply_in_order(entry, before, mine))
-
-    async def _reply_in_order(
-        self, entry: InboxEntry, previous_reply: asyncio.Event | None, this_reply: asyncio.Event
-    ) -> None:
+    async def _flush_completed(self) -> None:
+        """Store what is complete, as many as there are by now in one write."""
+        await self._flush_due.wait()
+        self._flush_due.clear()
+        ids, self._completed_ids = self._completed_ids, []
         try:
-            await self._reply(entry, previous_reply)
-        finally:
-            this_reply.set()
-            if self._pending_replies.get(entry.session or "") is this_reply:
-                del self._pending_replies[entry.session or ""]
+            await self._inbox.mark_complete(ids)
+        except BaseException:  # cancelled too: closing stores what is left
+            self._completed_ids = ids + self._completed_ids
+            self._flush_due.set()
+            raise
 
-    async def _reply(self, entry: InboxEntry, previous_reply: asyncio.Event | None) -> None:
-        while True:
-            try:
-                await self._dependencies.send_reply(entry, previous_reply)
-            except ChannelRefused as exc:
-                logger.error("inbox %d: its answer can't be sent: %s", entry.id, exc)  # noqa: TRY400  (a sentence)
-                self._mark_done(entry)
-                return
-            except (StoreError, ChannelError) as exc:
-                logger.warning("inbox %d: its answer can't be stored now: %s", entry.id, exc)
-                await asyncio.sleep(STORE_RETRY_DELAY)
-            except Exception:
-                logger.exception("inbox %d: could not be answered", entry.id)
-                return
-            else:
-                self._mark_done(entry)
-                return
-
-    async def _send_pairing_code(self, message: InboundMessage) -> None:
-        if message.sender.id is None:
-            return
-        code = "".join(secrets.choice(PAIRING_CODE_ALPHABET) for _ in range(PAIRING_CODE_LENGTH))
-        where = message.address
-        who = SenderApproval(
-            channel=where.channel, account=where.account, sender=message.sender.id,
-            name=message.sender.name or message.sender.username, code=code, at=now_ms(),
-        )  # fmt: skip
-        stands, fresh = await self._dependencies.sender_approvals.request(
-            who, max_pending=MAX_PENDING_PAIRINGS, since=now_ms() - PAIRING_CODE_TTL_MS
-        )
-        if stands is not None and fresh:
-            words = (
-                f"I don't know you yet. Your pairing code is {stands.code}. The owner lets you in with\n"
-                f"openclaw channels pairing approve {where.channel} {stands.code}"
-            )
-            await self._dependencies.send_notice(where, words, f"pairing:{where.channel}:{where.account}:{stands.code}")
+    async def _prune(self) -> None:
+        await self._inbox.prune(before=now_ms() - RETENTION_MS)
+        await asyncio.sleep(PRUNE_INTERVAL)
 
 
-def message_grant(message: InboundMessage, *, owner: bool) -> Grant:
-    """For whom and where a run answers a message."""
-    where = message.address
-    return Grant(
-        channel=where.channel, account=where.account, to=where.to, thread=where.thread, space=message.space,
-        group=None if message.chat == "direct" else where.to, sender=message.sender, owner=owner,
-    )  # fmt: skip
-
-
-def _is_shared_session(message: InboundMessage, session: NewSession, *, owner: bool) -> bool:
-    """Whether somebody else speaks in the owner's own session."""
-    return not owner and message.chat == "direct" and ":direct:" not in session.key
-
-
-def _with_sender_name(message: InboundMessage, text: str, *, shared: bool) -> str:
-    """In a group, and in a session `shared` with the owner, the agent must know who speaks."""
-    if message.chat == "direct" and not shared:
-        return text
-    return f"{message.sender.name or message.sender.username or message.sender.id or 'somebody'}: {text}"
+async def _pause_after(exc: Exception, event: str) -> None:
+    text = "inbox: %s (%s), next attempt in %g s"
+    logger.warning(text, event, exc, STORE_RETRY_DELAY, exc_info=not isinstance(exc, StoreError))
+    await asyncio.sleep(STORE_RETRY_DELAY)

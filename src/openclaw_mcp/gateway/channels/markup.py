@@ -1,4 +1,4 @@
-"""Markdown, as agents write it, in the HTML of messengers. Pure."""
+"""Markdown of agents as HTML of messengers. Pure."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,11 +8,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 PARSER: Final = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
-"""Raw HTML is text here: what an agent quotes must not become markup. Links with a script in them stay text too."""
+"""Raw HTML is treated as text: what an agent quotes must not become markup. `javascript:` links stay text too."""
 
 
 def to_html(markdown: str) -> str | None:
-    """HTML with paragraphs, lists and tables; None when plain text says the same."""
+    """HTML with paragraphs, lists and tables; None when it has no markup beyond the plain text."""
     html = PARSER.render(markdown).strip()
     inner = html.removeprefix("<p>").removesuffix("</p>")
     if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
@@ -22,7 +22,7 @@ def to_html(markdown: str) -> str | None:
 
 
 def to_inline_html(markdown: str) -> str:
-    """HTML of inline tags alone, blocks set apart by line breaks: what Telegram takes."""
+    """HTML of inline tags only, blocks separated by line breaks: what Telegram accepts."""
     out: list[str] = []
     lists: list[int | None] = []
     for token in PARSER.parse(markdown):
@@ -56,7 +56,7 @@ def _render_block(token: Token, out: list[str], lists: list[int | None]) -> None
 
 
 def _render_boundary(token: Token, out: list[str], *, in_list: bool) -> None:
-    """Where a paragraph, heading, quotation or table begins and ends."""
+    """The start or end of a paragraph, heading, quotation or table."""
     match token.type:
         case "heading_open":
             out.append("<b>")

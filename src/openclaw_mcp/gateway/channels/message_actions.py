@@ -1,125 +1,133 @@
-"""Message actions: from what a client or an agent asks to letters and calls of a channel, under the house's rules."""
+"""Message actions: requests of clients and agents, carried out on channels as the config and the tool policy allow."""
 
-import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...core.agent import Attachment
-from ...core.channel import ChannelError, ChannelRefused, ChatAddress, OutboundMessage, PostResult, StoredMessage
+from ...core.channel import (
+    LOCAL_CHANNEL,
+    Channel,
+    ChannelError,
+    ChannelRefused,
+    ChatAddress,
+    OutboundMessage,
+    Poll,
+    PostResult,
+    StoredMessage,
+)
 from ...core.claw_methods import DenialCheck
+from ...core.config.config import Config
 from ...core.errors import ToolDenied
-from ...core.mail import OutboxOrigin
-from ...core.model import Caller, Json
+from ...core.model import Json
 from ...net.file_access import FileAccess
-from .account_runner import AccountRunner
-from .action_params import ActionRequest, parse_action
-from .action_tools import SEND_ACTIONS, conversation_key, tools_for_action
-from .outgoing_files import MediaLoader
-from .service import ChannelService, media_limit, require_ability
+from .accounts import ChannelAccounts
+from .action_context import ActionContext
+from .action_params import SEND_ACTIONS, ActionRequest, parse_action, tools_for_action
+from .attachments import MediaLoader
+from .message_sender import MessageSender
 
-logger = logging.getLogger(__name__)
-
-DELIVERY_WAIT: Final = 20.0  # seconds a caller waits for a message to be delivered; after that it is told it waits
+DELIVERY_WAIT: Final = 20.0  # seconds a caller waits for a delivery; after that the result says that it is queued
 OWN_CONVERSATION_ACTIONS: Final = frozenset({"read", "delete", "edit", "pin", "unpin", "react", "poll"})
-"""What a run that is not the owner's does in its own conversation alone, wherever the rules let it send to."""
+"""What a run that is not the owner's may do in its own conversation only, wherever the config lets it send."""
 ALL_CHANNELS: Final = "all"
 
 
-class ActionContext(Struct, frozen=True, kw_only=True):
-    """Who asks: the session, the conversation it is in, its agent, and whether that is the owner."""
-
-    session: str | None = None
-    address: ChatAddress | None = None
-    agent: str | None = None
-    origin: OutboxOrigin = "rpc"
-    bound: bool = False
-    """Whether it may not leave its conversation but by the rules. Operators may; agents are bound."""
-    bound_address: ChatAddress | None = None
-    """The conversation it may not leave: of whoever started the run. Often, not always, where it is."""
-    sends_anywhere: bool = False
-    """Whether an operator planned the run outside every conversation, to send where its orders say."""
-    owner: bool = False
-    folder: str | None = None
-    """Where the run works, when whoever started it said so."""
-    policy_caller: Caller | None = None
-    """Whom the rules about tools bind; None: they bind nobody here."""
-    own_addresses: tuple[ChatAddress, ...] = ()
-    """The conversations, and the threads in them, that `judged` is in by its credential."""
-
-
 class DeliveryFailed(ChannelRefused):
-    """The channel will not take it. It is kept in the outbox, under `delivery_id`, for a person to look at."""
+    """The channel will not take it. The outbox keeps it under `delivery_id`, for a person to look at."""
 
     def __init__(self, posted: PostResult, message: str) -> None:
         super().__init__(posted.error or message)
         self.delivery_id = posted.id
 
 
+class ActionResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An action's result, in the fields that clients know."""
+
+    kind: Literal["send", "poll", "broadcast", "action"]
+    channel: str
+    action: str
+    payload: Json
+    dry_run: bool
+    to: str | UnsetType = UNSET
+    handled_by: str = "core"
+    send_result: Json | UnsetType = UNSET
+    poll_result: Json | UnsetType = UNSET
+
+
 class MessageActions:
-    """`files` says which files whoever asks may send, `judge` which tools it may use."""
+    """`file_access` decides which files a caller may send, `tool_refusal` which tools it may use."""
 
     def __init__(
         self,
-        channels: ChannelService,
+        accounts: ChannelAccounts,
+        sender: MessageSender,
         media: MediaLoader,
         *,
+        config: Callable[[], Config],
         file_access: Callable[[ActionContext], FileAccess],
         tool_refusal: DenialCheck,
     ) -> None:
-        self._channels = channels
+        self._accounts = accounts
+        self._sender = sender
         self._media = media
+        self._config = config
         self._file_access = file_access
         self._tool_refusal = tool_refusal
 
-    async def perform(self, action: str, params: Json, context: ActionContext, *, key: str) -> Json:
-        """Do it; the result as clients know it. Raises ChannelError with a sentence for whoever asked, and ToolDenied
-        when a tool whose work it does is refused to them."""
-        wanted = parse_action(action, params)
-        if wanted.action == "broadcast":
-            return await self._broadcast(wanted, context, key=key)
-        address = self.resolve_address(wanted, context)
-        self.check_tools(tools_for_action(wanted, (address,), context.own_addresses), context)
-        self.check_cross_context(wanted.action, address, context)
-        if wanted.action in SEND_ACTIONS:
-            return await self._send(wanted, address, context, key=key)
-        if wanted.action == "poll":
-            return await self._poll(wanted, address, context, key=key)
-        return await self._act(wanted, address)
+    async def perform(self, action: str, params: Json, context: ActionContext, *, key: str) -> ActionResult:
+        """Raises ChannelError with a text for the caller, and ToolDenied when the action counts as a tool that the
+        caller may not use."""
+        request = parse_action(action, params)
+        if request.action == "broadcast":
+            return await self._broadcast(request, context, key=key)
+        address = self.resolve_address(request, context)
+        self.check_tools(tools_for_action(request, (address,), context.own_addresses), context)
+        self.check_cross_context(request.action, address, context)
+        if request.action in SEND_ACTIONS:
+            return await self._send(request, address, context, key=key)
+        if request.action == "poll":
+            return await self._poll(request, address, context, key=key)
+        return await self._act(request, address)
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    async def _send(self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str) -> Json:
-        posted = await self.deliver(request, address, context, key=key)
+    async def _send(
+        self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str
+    ) -> ActionResult:
+        posted = await self._deliver(request, address, context, key=key)
         if posted is not None and posted.status == "failed":
             raise DeliveryFailed(posted, "the message could not be delivered")
-        return _send_result(request, address, posted)
+        delivery, media = _delivery_view(address, posted), list(request.media)
+        sent: Json = {
+            "channel": address.channel, "to": address.to, "via": "direct", "mediaUrl": media[0] if media else None,
+            "mediaUrls": media or None, "result": delivery, "dryRun": request.dry_run,
+        }  # fmt: skip
+        payload = {"ok": True, **delivery, **({"dryRun": True, "message": request.text} if request.dry_run else {})}
+        return _result("send", request, address, payload, send_result=sent)
 
-    async def deliver(
+    async def _deliver(
         self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str
     ) -> PostResult | None:
-        """None: nothing was sent, because it was only to be tried."""
-        station = self._channels.account_runner(address)
-        for needed, given in (("reply", request.reply_to), ("thread", address.thread), ("effect", request.effect)):
-            if given:
-                require_ability(station, needed)  # type: ignore[arg-type]  # three of the literals
-        if request.media:
-            require_ability(station, "attachment")
+        """None: nothing was sent, because it is a dry run."""
+        account = self._accounts.require(address)
+        account.require_used(
+            {"reply": request.reply_to, "thread": address.thread, "effect": request.effect, "attachment": request.media}
+        )
         if request.dry_run:
             return None
-        letter = OutboundMessage(
+        message = OutboundMessage(
             text=self._add_origin_marker(request.text, address, context),
-            attachments=await self._load_attachments(request, context, max_bytes=media_limit(station)),
+            attachments=await self._load_attachments(request, context, max_bytes=account.media_limit),
             reply_to=request.reply_to,
             effect=request.effect,
             silent=request.silent,
             extra=request.extra,
         )
-        return await self._channels.send(
-            address, letter, key=key, wait=DELIVERY_WAIT, session=context.session, origin=context.origin
+        return await self._sender.send(
+            address, message, key=key, wait=DELIVERY_WAIT, session=context.session, origin=context.origin
         )
 
     async def _load_attachments(
@@ -128,113 +136,114 @@ class MessageActions:
         if not request.media:
             return ()
         access = self._file_access(context)
-        loading = [
-            self._media.load(place, access, max_bytes=max_bytes, name=request.file_name) for place in request.media
-        ]
-        return tuple([await one for one in loading])
-
-    async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> Json:
-        settings = self._channels.config().tools.get("message", {})
-        if settings.get("broadcast", {}).get("enabled", True) is False:
-            raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
-        names = self._channels.accounts.names if request.channel == ALL_CHANNELS else [request.channel]
-        ones = [
-            msgspec.structs.replace(request, channel=name, target=target, targets=())
-            for name in names
-            for target in request.targets
-        ]
-        self.check_tools(
-            tools_for_action(request, self._resolvable_addresses(ones, context), context.own_addresses), context
+        return tuple(
+            [
+                await self._media.load(source, access, max_bytes=max_bytes, name=request.file_name)
+                for source in request.media
+            ]
         )
-        results = [await self._broadcast_one(one, context, key=f"{key}:{n}") for n, one in enumerate(ones)]
-        told: Json = {"kind": "broadcast", "channel": request.channel or "", "action": "broadcast", "handledBy": "core"}
-        return {**told, "payload": {"results": results}, "dryRun": request.dry_run}
 
-    def _resolvable_addresses(self, requests: Iterable[ActionRequest], context: ActionContext) -> list[ChatAddress]:
-        """Those of a broadcast's conversations that there are."""
-        found = []
-        for one in requests:
-            with suppress(ChannelError):
-                found.append(self.resolve_address(one, context))
-        return found
+    async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> ActionResult:
+        if self._settings().get("broadcast", {}).get("enabled", True) is False:
+            raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
+        names = self._accounts.names if request.channel == ALL_CHANNELS else [request.channel]
+        requests = [
+            replace(request, channel=name, target=target, targets=()) for name in names for target in request.targets
+        ]
+        found = [self._try_resolve(each, context) for each in requests]
+        addresses = [each for each in found if isinstance(each, ChatAddress)]
+        self.check_tools(tools_for_action(request, addresses, context.own_addresses), context)
+        results = [
+            await self._broadcast_one(each, address, context, key=f"{key}:{number}")
+            for number, (each, address) in enumerate(zip(requests, found, strict=True))
+        ]
+        return ActionResult(
+            kind="broadcast", channel=request.channel or "", action="broadcast", payload={"results": results},
+            dry_run=request.dry_run,
+        )  # fmt: skip
 
-    async def _broadcast_one(self, request: ActionRequest, context: ActionContext, *, key: str) -> Json:
-        """One target's result; what goes wrong with it is no other target's affair."""
-        told: Json = {"channel": request.channel or "", "to": request.target}
+    def _try_resolve(self, request: ActionRequest, context: ActionContext) -> ChatAddress | ChannelError:
         try:
-            address = self.resolve_address(request, context)
-            told |= {"channel": address.channel, "to": address.to}
-            self.check_cross_context(request.action, address, context)
-            require_ability(self._channels.account_runner(address), "broadcast")
-            posted = await self.deliver(request, address, context, key=key)
+            return self.resolve_address(request, context)
         except ChannelError as exc:
-            return {**told, "ok": False, "error": str(exc)}
-        if posted is not None and posted.status == "failed":
-            return {**told, "ok": False, "error": posted.error}
-        return {**told, "ok": True, "result": _delivery_result(address, posted)}
+            return exc
 
-    async def _poll(self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str) -> Json:
-        require_ability(self._channels.account_runner(address), "poll")
-        poll: Json = {"question": request.question, "options": list(request.options), "many": request.many}
+    async def _broadcast_one(
+        self, request: ActionRequest, address: ChatAddress | ChannelError, context: ActionContext, *, key: str
+    ) -> Json:
+        """One target's result; its failure does not affect the other targets."""
+        if isinstance(address, ChannelError):
+            return {"channel": request.channel or "", "to": request.target, "ok": False, "error": str(address)}
+        target: Json = {"channel": address.channel, "to": address.to}
+        try:
+            self.check_cross_context(request.action, address, context)
+            self._accounts.require(address).require("broadcast")
+            posted = await self._deliver(request, address, context, key=key)
+        except ChannelError as exc:
+            return {**target, "ok": False, "error": str(exc)}
+        if posted is not None and posted.status == "failed":
+            return {**target, "ok": False, "error": posted.error}
+        return {**target, "ok": True, "result": _delivery_view(address, posted)}
+
+    async def _poll(
+        self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str
+    ) -> ActionResult:
+        self._accounts.require(address).require("poll")
         posted = None
         if not request.dry_run:
-            posted = await self._channels.poll(address, poll, key=key, wait=DELIVERY_WAIT, session=context.session)
+            poll = Poll(question=request.question or "", options=request.options, many=request.many)
+            posted = await self._sender.send_poll(address, poll, key=key, wait=DELIVERY_WAIT, session=context.session)
             if posted.status == "failed":
                 raise DeliveryFailed(posted, "the poll could not be delivered")
-        told: Json = {"kind": "poll", "channel": address.channel, "action": "poll", "to": address.to}
-        payload = {"ok": True, **_delivery_result(address, posted)}
-        return {**told, "handledBy": "core", "payload": payload, "pollResult": payload, "dryRun": request.dry_run}
+        payload = {"ok": True, **_delivery_view(address, posted)}
+        return _result("poll", request, address, payload, poll_result=payload)
 
-    # ---- other actions -------------------------------------------------------------------------------------------
-
-    async def _act(self, request: ActionRequest, address: ChatAddress) -> Json:
-        station = self._channels.account_runner(address)
+    async def _act(self, request: ActionRequest, address: ChatAddress) -> ActionResult:
+        account = self._accounts.require(address)
         ability = "pin" if request.action == "unpin" else request.action
-        require_ability(station, ability)  # type: ignore[arg-type]  # the rest of the actions are named as their ability
-        told: Json = {"kind": "action", "channel": address.channel, "action": request.action, "to": address.to}
-        told |= {"handledBy": "core", "dryRun": request.dry_run}
-        if request.dry_run:
-            return {**told, "payload": {"ok": True, "dryRun": True}}
-        return {**told, "payload": await _perform_on_channel(station, request, address)}
+        account.require(ability)  # type: ignore[arg-type]  # the rest of the actions are named as their ability
+        payload: Json = {"ok": True, "dryRun": True}
+        if not request.dry_run:
+            payload = {"ok": True, **await _perform_on_channel(account.channel, request, address)}
+        return _result("action", request, address, payload)
 
-    # ---- where to ------------------------------------------------------------------------------------------------
+    # ---- the conversation ----------------------------------------------------------------------------------------
 
     def resolve_address(self, request: ActionRequest, context: ActionContext) -> ChatAddress:
         """The conversation that is meant. Raises ChannelRefused naming what is missing or unknown."""
-        here = context.address
-        channel, target = self._resolve_channel(request, here)
-        account = self._resolve_account(request, channel, context)
-        station = self._channels.account_runner(ChatAddress(channel=channel, account=account, to=""))
-        if target is None:
-            if here is None or here.channel != channel:
-                raise ChannelRefused("target required: name the conversation to send to")
-            to = here.to
+        current = context.address
+        channel = self._resolve_channel(request, current)
+        address = ChatAddress(channel=channel, account=self._resolve_account(request, channel, context), to="")
+        account = self._accounts.require(address)
+        if request.target is not None:
+            address = replace(address, to=account.channel.normalize_target(request.target))
+        elif current is not None and current.channel == channel:
+            address = replace(address, to=current.to)
         else:
-            to = station.channel.normalize_target(target)
+            raise ChannelRefused("target required: name the conversation to send to")
         thread = request.thread
-        if thread is None and here is not None and (here.channel, here.account, here.to) == (channel, account, to):
-            thread = here.thread  # within the conversation we are in, an answer belongs into the thread we are in
-        return ChatAddress(channel=channel, account=account, to=to, thread=thread)
+        if thread is None and current is not None and current.conversation == address.conversation:
+            thread = current.thread  # an answer in the current conversation belongs into the current thread
+        return replace(address, thread=thread)
 
-    def _resolve_channel(self, request: ActionRequest, current: ChatAddress | None) -> tuple[str, str | None]:
-        target, stations = request.target, self._channels.accounts
+    def _resolve_channel(self, request: ActionRequest, current: ChatAddress | None) -> str:
+        names = self._accounts.names
         if request.channel is not None:
             name = request.channel.strip().lower()
-            if name not in stations.names:
-                there = ", ".join(stations.names)
-                raise ChannelRefused(f"Unknown channel: {request.channel}; configured are {there}")
-            return name, target
-        before, colon, _ = (target or "").partition(":")
-        if colon and before.strip().lower() in stations.names:
-            return before.strip().lower(), target
+            if name not in names:
+                raise ChannelRefused(f"Unknown channel: {request.channel}; configured are {', '.join(names)}")
+            return name
+        prefix, colon, _ = (request.target or "").partition(":")
+        if colon and prefix.strip().lower() in names:
+            return prefix.strip().lower()
         if current is not None:
-            return current.channel, target
-        others = [name for name in stations.names if name != "local"]
+            return current.channel
+        others = [name for name in names if name != LOCAL_CHANNEL]
         if len(others) > 1:
-            raise ChannelRefused(f"Channel is required: name one of {', '.join(stations.names)}")
-        if not others and "local" not in stations.names:
+            raise ChannelRefused(f"Channel is required: name one of {', '.join(names)}")
+        if not names:
             raise ChannelRefused("Channel is required (no configured channels detected)")
-        return (others[0] if others else "local"), target
+        return others[0] if others else LOCAL_CHANNEL
 
     def _resolve_account(self, request: ActionRequest, channel: str, context: ActionContext) -> str:
         if request.account is not None:
@@ -242,135 +251,122 @@ class MessageActions:
         if context.address is not None and context.address.channel == channel:
             return context.address.account
         if context.agent is not None:
-            for binding in self._channels.config().bindings:
+            for binding in self._config().bindings:
                 match = binding.get("match", {})
                 bound = match.get("accountId")
-                if (
-                    binding.get("agentId") == context.agent
-                    and match.get("channel") == channel
-                    and bound not in (None, "*")
-                ):
+                same = binding.get("agentId") == context.agent and match.get("channel") == channel
+                if same and bound not in (None, "*"):
                     return str(bound)
-        return self._channels.default_account_id(channel)
+        return self._accounts.default_account_id(channel)
+
+    # ---- permission ----------------------------------------------------------------------------------------------
 
     def check_tools(self, tools: Iterable[str], context: ActionContext) -> None:
-        """Raises ToolDenied when one of these is refused to whoever asks."""
+        """Raises ToolDenied when the caller may not use one of these."""
         for tool in tools:
             refusal = None if context.policy_caller is None else self._tool_refusal(context.policy_caller, tool)
             if refusal is not None:
                 raise ToolDenied(refusal)
 
     def check_cross_context(self, action: str, address: ChatAddress, context: ActionContext) -> None:
-        """Whether one conversation may reach into another. Raises ChannelRefused."""
-        home = context.bound_address
-        if not context.bound or (home is not None and conversation_key(home) == conversation_key(address)):
+        """Whether a run bound to one conversation may act in another. Raises ChannelRefused."""
+        own = context.bound_address
+        if not context.bound or (own is not None and own.conversation == address.conversation):
             return
         if action in OWN_CONVERSATION_ACTIONS and not context.owner:
             raise ChannelRefused(
                 f"Cross-context messaging denied: {action} works in the conversation the run is in; "
                 "elsewhere it is for the owner"
             )
-        settings = self._channels.config().tools.get("message", {})
+        settings = self._settings()
         rules = settings.get("crossContext", {})
         if settings.get("allowCrossContextSend") is True:
             return
-        if home is not None and home.channel == address.channel:
+        if own is not None and own.channel == address.channel:
             if rules.get("allowWithinProvider", True) is False:
                 raise ChannelRefused(
                     "Cross-context messaging denied: the target is another conversation "
                     "(tools.message.crossContext.allowWithinProvider)"
                 )
             return
-        free = home is None and (context.owner or context.sends_anywhere)
+        free = own is None and (context.owner or context.sends_anywhere)
         if not free and rules.get("allowAcrossProviders") is not True:
-            here = "run is in no conversation" if home is None else f"conversation is on {home.channel}"
+            here = "run is in no conversation" if own is None else f"conversation is on {own.channel}"
             raise ChannelRefused(
                 f"Cross-context messaging denied: this {here}, the target on {address.channel} "
                 "(tools.message.crossContext.allowAcrossProviders)"
             )
 
     def _add_origin_marker(self, text: str, address: ChatAddress, context: ActionContext) -> str:
-        """Words put around what comes from another conversation, when the config wants them."""
-        here = context.bound_address or context.address
-        settings = self._channels.config().tools.get("message", {})
-        marker = settings.get("crossContext", {}).get("marker", {})
-        if here is None or (here.channel, here.to) == (address.channel, address.to):
+        """The config's text around a message that comes from another conversation."""
+        origin = context.bound_address or context.address
+        marker = self._settings().get("crossContext", {}).get("marker", {})
+        if origin is None or origin.conversation == address.conversation or marker.get("enabled") is not True:
             return text
-        if marker.get("enabled") is not True:
-            return text
-        fill: Callable[[str], str] = lambda words: str(words).replace("{channel}", here.channel)  # noqa: E731
-        return f"{fill(marker.get('prefix', '[from {channel}] '))}{text}{fill(marker.get('suffix', ''))}"
+        texts = marker.get("prefix", "[from {channel}] "), marker.get("suffix", "")
+        prefix, suffix = (str(each).replace("{channel}", origin.channel) for each in texts)
+        return f"{prefix}{text}{suffix}"
+
+    def _settings(self) -> Json:
+        settings: Json = self._config().tools.get("message", {})
+        return settings
 
 
-async def _perform_on_channel(account_runner: AccountRunner, request: ActionRequest, address: ChatAddress) -> Json:
-    channel, id = account_runner.channel, request.message_id or ""
+async def _perform_on_channel(channel: Channel, request: ActionRequest, address: ChatAddress) -> Json:
+    id = request.message_id or ""
     match request.action:
         case "react":
             await channel.react(address, id, request.emoji or "", remove=request.remove)
-            return {"ok": True, "messageId": id, "removed" if request.remove else "added": request.emoji}
+            return {"messageId": id, "removed" if request.remove else "added": request.emoji}
         case "delete":
             await channel.delete(address, id)
-            return {"ok": True, "messageId": id, "deleted": True}
+            return {"messageId": id, "deleted": True}
         case "edit":
             await channel.edit(address, id, request.text)
-            return {"ok": True, "messageId": id}
+            return {"messageId": id}
         case "pin" | "unpin":
             await channel.pin(address, id, remove=request.remove)
-            return {"ok": True, "messageId": id, "pinned": not request.remove}
-    seen = await channel.read(address, limit=request.limit, before=request.before)
-    return {"ok": True, "messages": [message_view(message) for message in seen]}
+            return {"messageId": id, "pinned": not request.remove}
+    return {"messages": message_views(await channel.read(address, limit=request.limit, before=request.before))}
+
+
+def _result(
+    kind: Literal["send", "poll", "action"], request: ActionRequest, address: ChatAddress, payload: Json, **more: Any
+) -> ActionResult:
+    return ActionResult(
+        kind=kind, channel=address.channel, action=request.action, to=address.to, payload=payload,
+        dry_run=request.dry_run, **more,
+    )  # fmt: skip
+
+
+def message_views(messages: Sequence[StoredMessage]) -> list[Json]:
+    return [message_view(message) for message in messages]
 
 
 def message_view(message: StoredMessage) -> Json:
-    """A message as `read` and the local channel's events tell it."""
-    sender = message.sender
-    told: Json = {
-        "id": message.id,
-        "messageId": message.id,
-        "text": message.text,
-        "timestamp": message.at,
-        "fromMe": message.mine,
-    }
-    told["sender"] = {n: v for n in ("id", "username", "name", "e164") if (v := getattr(sender, n)) is not None}
-    for name, value in (
-        ("threadId", message.thread),
-        ("replyToId", message.reply_to),
-        ("attachments", list(message.attachments)),
-        ("reactions", list(message.reactions)),
-        ("pinned", message.pinned),
-        ("edited", message.edited),
-        ("extra", message.extra),
-    ):
-        if value:
-            told[name] = value
-    return told
+    """A message in the form of `read` and of the local channel's events."""
+    sender = {n: v for n in ("id", "username", "name", "e164") if (v := getattr(message.sender, n)) is not None}
+    optional = {
+        "threadId": message.thread, "replyToId": message.reply_to, "attachments": list(message.attachments),
+        "reactions": list(message.reactions), "pinned": message.pinned, "edited": message.edited,
+        "extra": message.extra,
+    }  # fmt: skip
+    return {
+        "id": message.id, "messageId": message.id, "text": message.text, "timestamp": message.at,
+        "fromMe": message.mine, "sender": sender, **{name: value for name, value in optional.items() if value},
+    }  # fmt: skip
 
 
-def _delivery_result(address: ChatAddress, posted: PostResult | None) -> Json:
-    told: Json = {"channel": address.channel, "to": address.to, "chatId": address.to}
+def _delivery_view(address: ChatAddress, posted: PostResult | None) -> Json:
+    view: Json = {"channel": address.channel, "to": address.to, "chatId": address.to}
     if address.thread is not None:
-        told["threadId"] = address.thread
+        view["threadId"] = address.thread
     if posted is None:
-        return told
-    told |= {"deliveryId": posted.id, "status": posted.status}
+        return view
+    view |= {"deliveryId": posted.id, "status": posted.status}
     if posted.receipts:
         ids = [receipt.message_id for receipt in posted.receipts]
-        told |= {"messageId": ids[0], "messageIds": ids, "timestamp": posted.receipts[0].at}
+        view |= {"messageId": ids[0], "messageIds": ids, "timestamp": posted.receipts[0].at}
     if posted.status == "queued":
-        told["note"] = "kept, and sent as soon as the channel takes it; do not send it again"
-    return told
-
-
-def _send_result(request: ActionRequest, address: ChatAddress, posted: PostResult | None) -> Json:
-    delivered = _delivery_result(address, posted)
-    media = list(request.media)
-    sent: Json = {
-        "channel": address.channel,
-        "to": address.to,
-        "via": "direct",
-        "mediaUrl": media[0] if media else None,
-    }
-    sent |= {"mediaUrls": media or None, "result": delivered, "dryRun": request.dry_run}
-    told: Json = {"kind": "send", "channel": address.channel, "action": request.action, "to": address.to}
-    payload = {"ok": True, **delivered, **({"dryRun": True, "message": request.text} if request.dry_run else {})}
-    return {**told, "handledBy": "core", "payload": payload, "sendResult": sent, "dryRun": request.dry_run}
+        view["note"] = "kept, and sent as soon as the channel takes it; do not send it again"
+    return view

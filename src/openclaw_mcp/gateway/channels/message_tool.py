@@ -11,9 +11,8 @@ from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.errors import ToolError, ToolNotFound
 from ...core.model import Json, Text, ToolCall, ToolResult, ToolSpec
 from ...core.signal import Signal
-from .message_actions import ActionContext, MessageActions
-from .rpc_methods import agent_context
-from .service import ChannelService
+from .action_context import ActionContext, ActionContexts
+from .message_actions import MessageActions
 
 TEXT: Final[Json] = {"type": "string"}
 SCHEMA: Final[Json] = {
@@ -66,10 +65,10 @@ SPEC: Final = ToolSpec(
 class MessageTool:
     """A `ToolSource`."""
 
-    def __init__(self, channels: ChannelService, actions: MessageActions) -> None:
+    def __init__(self, actions: MessageActions, contexts: ActionContexts) -> None:
         self.changed: Signal[None] = Signal()
-        self._channels = channels
         self._actions = actions
+        self._contexts = contexts
 
     def specs(self) -> Sequence[ToolSpec]:
         return (SPEC,)
@@ -77,29 +76,22 @@ class MessageTool:
     async def call(self, call: ToolCall) -> ToolResult:
         if call.name != SPEC.name:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        given = dict(call.arguments)
-        action = given.pop("action", "")
+        params = dict(call.arguments)
+        action = params.pop("action", "")
         if not isinstance(action, str):
             raise ToolError("action must be a text")
         context = await self._context(call)
         try:
-            done = await self._actions.perform(action, given, context, key=f"tool:{uuid.uuid4()}")
+            result = await self._actions.perform(action, params, context, key=f"tool:{uuid.uuid4()}")
         except ChannelError as exc:
             raise ToolError(str(exc)) from None
-        payload = done["payload"]
-        return ToolResult((Text(msgspec.json.encode(payload).decode()),), structured=payload)
+        return ToolResult((Text(msgspec.json.encode(result.payload).decode()),), structured=result.payload)
 
     async def _context(self, call: ToolCall) -> ActionContext:
-        if call.caller.kind == "agent" or call.caller.grant is not None:
-            return await agent_context(self._channels, call.caller)
-        session = call.caller.session
-        address = None if session is None else await self._channels.find_address(session)
-        own = () if address is None else (address,)
-        return ActionContext(
-            session=session,
-            address=address,
-            origin="tool",
-            owner=call.caller.is_owner,
-            policy_caller=call.caller,
-            own_addresses=own,
-        )
+        caller = call.caller
+        if caller.kind == "agent" or caller.grant is not None:
+            return await self._contexts.of_agent(caller)
+        base = ActionContext(origin="tool", owner=caller.is_owner, policy_caller=caller)
+        context = await self._contexts.of_session(caller.session, base)
+        own = () if context.address is None else (context.address,)
+        return msgspec.structs.replace(context, own_addresses=own)

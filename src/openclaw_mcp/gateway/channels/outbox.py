@@ -1,105 +1,104 @@
-"""Letters out: stored, then sent, in order for each conversation, tried again while there is hope."""
+"""Messages out: stored, then sent, in order for each conversation, and tried again until they are too old.
+
+What is in memory is bounded (`MAX_QUEUED`). Messages on disk that are not in memory yet are a backlog: while there is
+one, new messages stay on disk too, so that none overtakes an older one of its conversation.
+"""
 
 import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
-import msgspec
+from msgspec.structs import replace
 
-from ...core.channel import Channel, ChannelBusy, ChannelError, ChannelRefused, ChatAddress, DeliveryReceipt
-from ...core.errors import OpenClawError, StoreError
-from ...core.mail import NewOutboxMessage, Outbox, OutboxMessage
+from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ConversationKey, DeliveryReceipt
+from ...core.errors import StoreError
+from ...core.mail import NewOutboxMessage, Outbox, OutboxMessage, OutboxStatus
 from ...core.sessions import now_ms
-from ...core.signal import Signal
+from ...net.tasks import Tasks
+from .accounts import AccountKey, ChannelAccounts
 
 logger = logging.getLogger(__name__)
 
-RETRY_DELAYS: Final = (5.0, 25.0, 120.0, 600.0)  # seconds before the second and later tries
+RETRY_DELAYS: Final = (5.0, 25.0, 120.0, 600.0)  # seconds before the second and later attempts
 MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
 MAX_AGE_MS: Final = 24 * 3600 * 1000  # milliseconds: a message a day late confuses more than one that failed
-MAX_QUEUED: Final = 5000  # letters in memory; beyond it the channels are down and a person must look
+MAX_QUEUED: Final = 5000  # messages in memory; beyond it the channels are down and a person must look
 SEND_TIMEOUT: Final = 120.0  # seconds one part may take; a wedged connection must not hold a conversation
 MAX_CONCURRENT_CONVERSATIONS: Final = 16  # conversations of one account that are sent to at the same time
-REFILL_THRESHOLD: Final = 1000  # places free in memory before more is read from disk: one by one would be a look each
+REFILL_THRESHOLD: Final = 1000  # free places in memory before more is read from disk: not one query for each message
 SWEEP_INTERVAL: Final = 30.0  # seconds between looks for what a dead process left
-RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds what has ended, and its key, are remembered
-STORE_RETRY_DELAY: Final = 1.0  # seconds before the disk is asked again
-
-FindChannel = Callable[[ChatAddress], Channel | None]
-OutboundKey = tuple[str, str, str]
+RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds an ended message, and its key, are kept
+STORE_RETRY_DELAY: Final = 1.0  # seconds before the store is tried again
 
 
 class OutboxSender:
-    """`async with` it: what a crash left is taken up first. `over` rings with each letter that was sent or failed."""
+    """`async with` it: the backlog of a crash is taken up first, and what is unsent stays on disk for the next start.
+
+    `on_sent` is awaited before a message counts as ended.
+    """
 
     def __init__(
         self,
         repository: Outbox,
-        find_channel: FindChannel,
+        accounts: ChannelAccounts,
         *,
-        is_stable: Callable[[ChatAddress], bool] = lambda address: True,
-        on_sent: Callable[[OutboxMessage], Awaitable[None]] | None = None,
+        on_sent: Callable[[OutboxMessage], Awaitable[None]],
     ) -> None:
-        """`steady` tells whether a channel works: while it does not, failing to send uses up no try."""
         self._repository = repository
-        self._find_channel = find_channel
-        self._is_stable = is_stable
+        self._accounts = accounts
         self._on_sent = on_sent
-        self.completed: Signal[OutboxMessage] = Signal()
-        self._queues: dict[OutboundKey, deque[OutboxMessage]] = {}
+        self._tasks = Tasks("outbox")
+        self._disconnect = accounts.available.connect(self._retry_account)
+        self._queues: dict[ConversationKey, deque[OutboxMessage]] = {}
         self._queued_uids: set[str] = set()
         self._has_backlog = True
-        """There may be letters on disk that are not in their lanes: a newer one must not overtake them."""
         self._deferred_count = 0
-        """Letters put since the last look began that were left on disk for that reason."""
+        """New messages left on disk since the backlog was last read."""
         self._refill_due = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._retry_now: dict[OutboundKey, asyncio.Event] = {}
-        self._paused_until: dict[tuple[str, str], float] = {}
-        self._slots: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._retry_now: dict[ConversationKey, asyncio.Event] = {}
+        self._paused_until: dict[AccountKey, float] = {}
+        self._slots: dict[AccountKey, asyncio.Semaphore] = {}
         self._waiters: dict[str, set[asyncio.Future[OutboxMessage]]] = {}
 
     async def __aenter__(self) -> Self:
         await self._load_backlog()
-        self._start_task(self._sweep_periodically())
+        self._tasks.loop(self._sweep, name="sweep", on_failure="restart")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        """What waits stays on disk for the next start."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._disconnect()
+        await self._tasks.aclose()
 
     @property
     def queue_length(self) -> int:
         return len(self._queued_uids) + self._deferred_count
 
-    async def put(self, new: NewOutboxMessage) -> tuple[OutboxMessage, bool]:
-        """Keep a letter and have it sent. Raises ChannelError when too many wait."""
+    async def put(self, new: NewOutboxMessage) -> OutboxMessage:
+        """Store a message and have it sent; returns the one of that key. Raises ChannelError when too many wait."""
         if self.queue_length >= MAX_QUEUED:
             raise ChannelError(f"{MAX_QUEUED} messages wait to be sent; see openclaw outbox")
-        mail, fresh = await self._repository.put(new)
-        if not fresh:  # in its lane already, or another process's
-            return mail, fresh
+        message, is_new = await self._repository.put(new)
+        if not is_new:  # queued already, ended, or another process's
+            return message
         if self._has_backlog:
             self._deferred_count += 1
         else:
-            self._enqueue(mail)
-        return mail, fresh
+            self._enqueue(message)
+        return message
 
     async def wait_for_outcome(self, message: OutboxMessage, *, seconds: float) -> OutboxMessage:
-        """The letter once it is sent, failed or put off; as it is when the time is up."""
+        """The message once it is sent, failed or postponed; as it is when the time is up."""
         if message.status != "queued" or seconds <= 0:
             return message
         future: asyncio.Future[OutboxMessage] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(message.uid, set()).add(future)
         try:
             current = await self._repository.get(message.uid)
-            # What is in our hands yet is over only when its transcript tells of it too.
+            # While it is queued here it has not ended, even if stored as sent: `on_sent` may still run.
             if current is None or (current.status != "queued" and message.uid not in self._queued_uids):
                 return current or message
             await asyncio.wait({future}, timeout=seconds)
@@ -110,199 +109,173 @@ class OutboxSender:
             if not waiting:
                 self._waiters.pop(message.uid, None)
 
+    async def page(self, *, status: OutboxStatus | None, limit: int) -> Sequence[OutboxMessage]:
+        """The newest messages first, without the bytes of attachments."""
+        return await self._repository.page(status=status, limit=limit)
+
     async def retry(self, uid: str) -> OutboxMessage | None:
-        """Try again now, with all its tries before it. None: there is no such letter, or it is sent."""
-        mail = await self._repository.get(uid)
-        if mail is None or mail.status == "sent":
+        """Try again now, with all its attempts before it. None: there is no such message, or it is sent."""
+        message = await self._repository.get(uid)
+        if message is None or message.status == "sent":
             return None
-        for lane in self._queues.values():
-            if any(waiting.uid == uid for waiting in lane):
-                self._retry_now[_conversation_key(mail)].set()
-                return mail
-        if self._has_backlog and mail.status == "queued":
-            return mail  # on disk yet, behind others of its conversation
-        again = msgspec.structs.replace(mail, status="queued", tries=0, due_at=now_ms(), error=None)
-        again = msgspec.structs.replace(again, created_at=now_ms())
+        if uid in self._queued_uids:
+            self._retry_now[message.address.conversation].set()
+            return message
+        if self._has_backlog and message.status == "queued":
+            return message  # still on disk, behind others of its conversation
+        now = now_ms()
+        again = replace(message, status="queued", tries=0, due_at=now, created_at=now, error=None)
         await self._repository.update(again)
         self._enqueue(again)
         return again
 
     async def drop(self, uid: str) -> bool:
-        for lane in self._queues.values():
-            for mail in lane:
-                if mail.uid == uid and mail is not lane[0]:
-                    lane.remove(mail)
-                    self._queued_uids.discard(uid)
-                    break
+        for queue in self._queues.values():
+            waiting = next((message for message in list(queue)[1:] if message.uid == uid), None)
+            if waiting is not None:
+                queue.remove(waiting)
+                self._queued_uids.discard(uid)
         return await self._repository.drop(uid)
 
-    def retry_account(self, channel: str, account: str) -> None:
-        """The channel is back: what was put off is tried now."""
-        self._paused_until.pop((channel, account), None)
-        for lane, event in self._retry_now.items():
-            if lane[:2] == (channel, account):
+    def _retry_account(self, account: AccountKey) -> None:
+        """The channel is back: what was postponed is tried now."""
+        self._paused_until.pop(account, None)
+        for conversation, event in self._retry_now.items():
+            if conversation[:2] == account:
                 event.set()
 
-    # ---- lanes ---------------------------------------------------------------------------------------------------
-
-    def _start_task(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    # ---- queues --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, message: OutboxMessage) -> None:
         if message.uid in self._queued_uids:
             return
         self._queued_uids.add(message.uid)
-        lane = _conversation_key(message)
-        if lane in self._queues:
-            self._queues[lane].append(message)
+        conversation = message.address.conversation
+        if conversation in self._queues:
+            self._queues[conversation].append(message)
             return
-        self._queues[lane] = deque([message])
-        self._retry_now[lane] = asyncio.Event()
-        self._start_task(self._process_queue(lane))
+        self._queues[conversation] = deque([message])
+        self._retry_now[conversation] = asyncio.Event()
+        self._tasks.spawn(self._process_queue(conversation), name=f"conversation on {conversation[0]}")
 
-    async def _process_queue(self, key: OutboundKey) -> None:
-        """Send what waits for one conversation, first in first; the next only when the one before has ended."""
-        waiting = self._queues[key]
-        slot = self._slots.setdefault(key[:2], asyncio.Semaphore(MAX_CONCURRENT_CONVERSATIONS))
+    async def _process_queue(self, conversation: ConversationKey) -> None:
+        """Send what waits for one conversation, oldest first; the next only when the one before has ended.
+
+        No failure may end this task: messages are only appended to a queue that exists, so its conversation would get
+        nothing until the next start.
+        """
+        waiting = self._queues[conversation]
+        slot = self._slots.setdefault(conversation[:2], asyncio.Semaphore(MAX_CONCURRENT_CONVERSATIONS))
         while waiting:
-            mail = waiting[0]
-            await self._wait_until_due(key, mail)
+            message = waiting[0]
+            await self._wait_until_due(message)
             try:
                 async with slot:
-                    tried = await self._attempt(mail)
-            except StoreError as exc:
-                logger.warning("outbox %s: can't be worked on now: %s", mail.uid, exc)
-                await asyncio.sleep(STORE_RETRY_DELAY)
+                    tried = await self._attempt(message)
+            except Exception as exc:  # noqa: BLE001  (logged there)
+                await _pause_after(exc, "message %s not processed", message)
                 continue
             if tried is not None and tried.status == "queued":
                 waiting[0] = tried
                 self._notify_waiters(tried)
                 continue
             waiting.popleft()
-            self._queued_uids.discard(mail.uid)
+            self._queued_uids.discard(message.uid)
             if self._has_backlog and len(self._queued_uids) <= MAX_QUEUED - REFILL_THRESHOLD:
                 self._refill_due.set()
             if tried is not None:
-                self.completed.emit(tried)
                 self._notify_waiters(tried)
-        del self._queues[key], self._retry_now[key]
+        del self._queues[conversation], self._retry_now[conversation]
 
-    async def _wait_until_due(self, key: OutboundKey, message: OutboxMessage) -> None:
-        loop = asyncio.get_running_loop()
-        hurry = self._retry_now[key]
-        hurry.clear()
-        wait = max((message.due_at - now_ms()) / 1000, self._paused_until.get(key[:2], 0.0) - loop.time())
+    async def _wait_until_due(self, message: OutboxMessage) -> None:
+        conversation = message.address.conversation
+        retry_now = self._retry_now[conversation]
+        retry_now.clear()
+        pause = self._paused_until.get(conversation[:2], 0.0) - asyncio.get_running_loop().time()
+        wait = max((message.due_at - now_ms()) / 1000, pause)
         if wait > 0:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    await hurry.wait()
-            except TimeoutError:
-                return
+                    await retry_now.wait()
 
     def _notify_waiters(self, message: OutboxMessage) -> None:
         for future in self._waiters.get(message.uid, ()):
             if not future.done():
                 future.set_result(message)
 
-    # ---- one letter ----------------------------------------------------------------------------------------------
+    # ---- one message ---------------------------------------------------------------------------------------------
 
     async def _attempt(self, message: OutboxMessage) -> OutboxMessage | None:
-        """The letter as it is now. None: it was dropped meanwhile."""
+        """The message as it is after the attempt. None: it was dropped meanwhile."""
         if message.tries and await self._repository.get(message.uid) is None:
             return None
         parts = 1 if message.poll is not None else len(message.parts)
         try:
             while len(message.receipts) < parts:
-                receipt = await self._deliver_part(message, len(message.receipts))
-                message = msgspec.structs.replace(message, receipts=(*message.receipts, receipt))
+                receipt = await self._send_part(message, len(message.receipts))
+                message = replace(message, receipts=(*message.receipts, receipt))
                 if len(message.receipts) < parts:
                     await self._save_progress(message)
-            message = msgspec.structs.replace(message, status="sent", error=None)
+            message = replace(message, status="sent", error=None)
         except ChannelBusy as exc:
             pause = asyncio.get_running_loop().time() + exc.retry_after
-            self._paused_until[message.address.channel, message.address.account] = pause
-            message = self._postpone(message, str(exc), seconds=exc.retry_after, counts_as_attempt=False)
+            self._paused_until[message.address.conversation[:2]] = pause
+            message = _postpone(message, str(exc), seconds=exc.retry_after, tries=message.tries)
         except ChannelRefused as exc:
             message = _give_up(message, str(exc))
-        except Exception as exc:  # noqa: BLE001  (a channel's bug must not stop the others' letters)
-            message = self._postpone(
-                message,
-                _error_text(exc),
-                seconds=_retry_delay(message.tries),
-                counts_as_attempt=self._is_stable(message.address),
-            )
+        except Exception as exc:  # noqa: BLE001  (a channel's bug must not stop the messages of others)
+            # While the channel itself does not work, failing to send does not count as an attempt.
+            tries = message.tries + int(self._accounts.is_stable(message.address))
+            message = _postpone(message, _error_text(exc), seconds=_retry_delay(message.tries), tries=tries)
         await self._save_progress(message)
-        if message.status == "sent" and self._on_sent is not None:
+        if message.status == "sent":
             try:
                 await self._on_sent(message)
-            except OpenClawError as exc:  # delivered it is, whatever the transcript knows of it
-                logger.warning("outbox %s: sent, but not mirrored: %s", message.uid, exc)
+            except Exception:  # it is delivered: another attempt would send it twice
+                logger.exception("outbox: message %s is sent, but not copied to its transcript", message.uid)
         return message
 
-    async def _deliver_part(self, message: OutboxMessage, number: int) -> DeliveryReceipt:
-        channel = self._find_channel(message.address)
+    async def _send_part(self, message: OutboxMessage, number: int) -> DeliveryReceipt:
+        channel = self._accounts.find_channel(message.address)
         if channel is None:
             raise ChannelError(f"channel {message.address.channel}, account {message.address.account}, is not running")
-        async with asyncio.timeout(SEND_TIMEOUT):
-            return await self._send_part(channel, message, number)
-
-    async def _send_part(self, channel: Channel, message: OutboxMessage, number: int) -> DeliveryReceipt:
         key = f"{message.uid}.{number}"
-        if message.poll is not None:
-            poll = message.poll
-            return await channel.send_poll(
-                message.address, poll["question"], poll["options"], many=poll["many"], key=key
-            )
-        return await channel.send(message.address, message.parts[number], key=key)
-
-    def _postpone(
-        self, message: OutboxMessage, reason: str, *, seconds: float, counts_as_attempt: bool
-    ) -> OutboxMessage:
-        tries = message.tries + counts_as_attempt
-        if tries >= MAX_ATTEMPTS:
-            return _give_up(message, f"{reason} (tried {tries} times)")
-        if now_ms() - message.created_at > MAX_AGE_MS:
-            return _give_up(message, f"{reason} (a day old)")
-        logger.info("outbox %s: put off: %s", message.uid, reason)
-        due = now_ms() + int(seconds * 1000)
-        return msgspec.structs.replace(message, tries=tries, due_at=due, error=reason)
+        async with asyncio.timeout(SEND_TIMEOUT):
+            if message.poll is not None:
+                return await channel.send_poll(message.address, message.poll, key=key)
+            return await channel.send(message.address, message.parts[number], key=key)
 
     async def _save_progress(self, message: OutboxMessage) -> None:
-        """Nothing goes on before it is on disk: the next part, or the next letter, would be lost sight of."""
+        """Nothing more is sent before this is on disk: a crash would send the part, or the message, again."""
         while True:
             try:
-                await self._repository.update(message)
-            except StoreError as exc:
-                logger.warning("outbox %s: can't be noted now: %s", message.uid, exc)
-                await asyncio.sleep(STORE_RETRY_DELAY)
-            else:
-                return
+                return await self._repository.update(message)
+            except Exception as exc:  # noqa: BLE001  (logged there)
+                await _pause_after(exc, "progress of message %s not stored", message)
 
-    async def _sweep_periodically(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_INTERVAL):
-                    await self._refill_due.wait()
-            try:
-                await self._load_backlog()
-                await self._repository.prune(before=now_ms() - RETENTION_MS)
-            except StoreError as exc:
-                logger.warning("outbox: can't be looked after now: %s", exc)
-                await asyncio.sleep(STORE_RETRY_DELAY)
-                self._refill_due.set()
+    # ---- the backlog ---------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SWEEP_INTERVAL):
+                await self._refill_due.wait()
+        try:
+            await self._load_backlog()
+            await self._repository.prune(before=now_ms() - RETENTION_MS)
+        except Exception:
+            self._refill_due.set()  # the next sweep must not wait for its interval
+            raise
 
     async def _load_backlog(self) -> None:
-        """Read what waits on disk, as far as there is room; until all is read, what is new waits there as well."""
+        """Read what waits on disk, as far as there is room; until all is read, new messages wait there too."""
         self._refill_due.clear()
         after = 0
         while True:
             self._deferred_count = 0
             page = await self._repository.adopt(after=after)
-            for mail in page:
-                self._enqueue(mail)
-                after = mail.id
+            for message in page:
+                self._enqueue(message)
+                after = message.id
             if len(self._queued_uids) >= MAX_QUEUED:
                 self._has_backlog = True
                 return
@@ -312,13 +285,24 @@ class OutboxSender:
                 return
 
 
-def _conversation_key(message: OutboxMessage) -> OutboundKey:
-    return message.address.channel, message.address.account, message.address.to
+def _postpone(message: OutboxMessage, reason: str, *, seconds: float, tries: int) -> OutboxMessage:
+    if tries >= MAX_ATTEMPTS:
+        return _give_up(message, f"{reason} (tried {tries} times)")
+    if now_ms() - message.created_at > MAX_AGE_MS:
+        return _give_up(message, f"{reason} (a day old)")
+    logger.info("outbox: message %s postponed (%s), next attempt in %.0f s", message.uid, reason, seconds)
+    return replace(message, tries=tries, due_at=now_ms() + int(seconds * 1000), error=reason)
 
 
 def _give_up(message: OutboxMessage, reason: str) -> OutboxMessage:
-    logger.warning("outbox %s: given up: %s", message.uid, reason)
-    return msgspec.structs.replace(message, status="failed", tries=message.tries + 1, error=reason)
+    logger.warning("outbox: message %s failed (%s), see openclaw outbox", message.uid, reason)
+    return replace(message, status="failed", tries=message.tries + 1, error=reason)
+
+
+async def _pause_after(exc: Exception, event: str, message: OutboxMessage) -> None:
+    text = f"outbox: {event} (%s), next attempt in %g s"
+    logger.warning(text, message.uid, exc, STORE_RETRY_DELAY, exc_info=not isinstance(exc, StoreError))
+    await asyncio.sleep(STORE_RETRY_DELAY)
 
 
 def _retry_delay(tries: int) -> float:
@@ -331,5 +315,5 @@ def _error_text(exc: Exception) -> str:
         return str(exc)
     if isinstance(exc, TimeoutError):
         return f"no answer within {SEND_TIMEOUT:g} s"
-    logger.error("a channel failed to send", exc_info=exc)
+    logger.error("outbox: a channel failed to send", exc_info=exc)
     return f"an internal error of the channel ({type(exc).__name__}); see the log"

@@ -1,170 +1,213 @@
-"""A run's answer back to whoever asked: waited for while we type, filtered, and put into the outbox once."""
+"""A run's reply back to its conversation: awaited while we show typing, filtered, and put into the outbox once."""
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
 
-from ...core import effects
 from ...core.agent import Attachment
-from ...core.channel import Channel, ChannelError, ChatAddress, OutboundMessage
-from ...core.config.channels import ChannelRules
+from ...core.channel import ChannelError, ChatAddress, InboundMessage, OutboundMessage
 from ...core.config.config import Config
-from ...core.mail import InboxEntry, Outbox, OutboxMessage
+from ...core.effects import SentMessage
+from ...core.mail import Outbox
 from ...core.ports import RunExecutor
 from ...core.repositories import SessionRepository
 from ...core.sessions import Run
-from .reply_text import AgentReply, ReplyEffects, ToolSentMessage, filter_reply
+from ...net.tasks import Tasks
+from .accounts import ChannelAccounts
+from .message_sender import MessageSender
 
-RUN_WAIT: Final = 60.0  # seconds of one wait for a run; it is waited for again as long as it lasts
+RUN_WAIT: Final = 60.0  # seconds of one wait for a run; repeated as long as the run lasts
 TYPING_INTERVAL: Final = 4.0  # seconds; messengers forget sooner than six
-TYPING_LIMIT: Final = 600.0  # seconds: whoever still reads "typing" after ten minutes has stopped believing it
-HISTORY_LIMIT: Final = 20  # messages of the transcript among which a run's answer is
+TYPING_LIMIT: Final = 600.0  # seconds: after ten minutes of "typing" no person believes it
+HISTORY_LIMIT: Final = 20  # messages of the transcript among which a run's reply is
+SILENT_REPLY: Final = "NO_REPLY"
+MIN_DUPLICATE_LENGTH: Final = 10  # characters: shorter texts are alike by chance
+REPLY_TAG: Final = re.compile(
+    r"\s*\[\[\s*(?:rc:reply|reply_to_current|reply_to)(?:\s*:\s*(?P<id>[^\]\s]+))?\s*\]\]\s*", re.IGNORECASE
+)
+REMINDER_PROMISE: Final = re.compile(
+    r"\bI(?:'|\u2019)?(?:ll| will| am going to|'m going to)\s+(?:make sure to\s+)?"
+    r"(?:remind|ping|nudge|alert|notify)\s+you\b"
+    r"|\b(?:reminder|alarm)\s+(?:is\s+|has been\s+)?(?:set|scheduled|created)\b"
+    r"|\bI(?:'|\u2019)?(?:ve| have)\s+(?:set|scheduled|created)\s+(?:up\s+)?(?:a|the|your)\s+(?:reminder|alarm)\b"
+    r"|\bI(?:'|\u2019)?ll\s+(?:check back|follow up|get back to you)\b.{0,40}\b(?:in|at|on|tomorrow|tonight|later)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_REMINDER_NOTE: Final = "Note: no reminder was scheduled in this turn, so nothing will come by itself."
 
 
-class ReplyDependencies(Struct, frozen=True, kw_only=True):
-    """What answering needs of the house."""
+class PendingReply(Struct, frozen=True, kw_only=True):
+    """An inbox entry whose message was submitted to an agent as `run_id`."""
 
-    outbox: Outbox
-    sessions: SessionRepository
-    runner: RunExecutor
-    config: Callable[[], Config]
-    find_channel: Callable[[ChatAddress], Channel | None]
-    rules_for: Callable[[ChatAddress], ChannelRules | None]
-    send_reply: Callable[[ChatAddress, OutboundMessage, str, str], Awaitable[None]]
-    """Put an answer into the outbox: address, letter, key, run id."""
+    entry_id: int
+    message: InboundMessage
+    run_id: str
+    session: str
+
+
+class ToolSentMessage(Struct, frozen=True, kw_only=True):
+    """A message that a tool sent during the run. `address` None: its conversation is unknown."""
+
+    text: str = ""
+    media: tuple[str, ...] = ()
+    address: ChatAddress | None = None
+
+
+class ReplyEffects(Struct, frozen=True, kw_only=True):
+    """What a run sent and scheduled besides its reply."""
+
+    sent: tuple[ToolSentMessage, ...] = ()
+    cron_adds: int = 0
+
+
+class AgentReply(Struct, frozen=True, kw_only=True):
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    reply_to: str | None = None
+    """The message it answers; an empty text means the one that started the run."""
 
 
 class ReplySender:
-    """Answers what arrived once its run is over."""
+    """Sends the reply of a run once the run has ended."""
 
-    def __init__(self, dependencies: ReplyDependencies) -> None:
-        self._dependencies = dependencies
+    def __init__(
+        self,
+        outbox: Outbox,
+        sessions: SessionRepository,
+        runner: RunExecutor,
+        *,
+        accounts: ChannelAccounts,
+        sender: MessageSender,
+        config: Callable[[], Config],
+    ) -> None:
+        self._outbox = outbox
+        self._sessions = sessions
+        self._runner = runner
+        self._accounts = accounts
+        self._sender = sender
+        self._config = config
 
-    async def send_reply(self, entry: InboxEntry, previous_reply: asyncio.Event | None = None) -> None:
-        """`before` is set when the answer to the question before this one is on its way."""
-        assert entry.run_id is not None
-        heard = entry.message
-        run = await self._wait_for_run(entry.run_id, entry.session or "", heard.address)
+    async def send(self, pending: PendingReply, after: asyncio.Event | None) -> None:
+        """Returns when the reply is in the outbox. `after` is set when the session's reply before this one is."""
+        async with Tasks("replies") as tasks:
+            tasks.spawn(self._show_typing(pending.message.address), name="typing indicator")
+            run = await self._wait_for_run(pending)
         if run is None or run.merged_into is not None:
-            return  # deleted with its session; or another run answers for it
-        letter = await self._build_reply(run, entry)
-        if previous_reply is not None:
-            await previous_reply.wait()
-        if letter is not None:
-            await self._dependencies.send_reply(heard.address, letter, f"reply:{run.run_id}", run.run_id)
+            return  # deleted with its session; or another run replies for it
+        reply = await self._build_reply(run, pending.message)
+        if after is not None:
+            await after.wait()
+        if reply is not None:
+            await self._sender.send_reply(pending.message.address, reply, run_id=run.run_id)
 
-    async def _wait_for_run(self, run_id: str, session: str, address: ChatAddress) -> Run | None:
-        typing = asyncio.get_running_loop().create_task(self._show_typing_indicator(address))
-        try:
-            while True:
-                run = await self._dependencies.runner.wait(run_id, seconds=RUN_WAIT)
-                if run is not None:
-                    return run
-                active = await self._dependencies.sessions.active_runs([session])
-                if run_id not in active.get(session, ()):
-                    return await self._dependencies.runner.wait(run_id, seconds=0)
-        finally:
-            typing.cancel()
-            await asyncio.gather(typing, return_exceptions=True)
+    async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
+        """Whether the run has itself written to that conversation."""
+        return any(sent.address == address for sent in (await self._run_effects(run, address)).sent)
 
-    async def _show_typing_indicator(self, address: ChatAddress) -> None:
-        channel = self._dependencies.find_channel(address)
+    async def _wait_for_run(self, pending: PendingReply) -> Run | None:
+        while True:
+            run = await self._runner.wait(pending.run_id, seconds=RUN_WAIT)
+            if run is not None:
+                return run
+            active = await self._sessions.active_runs([pending.session])
+            if pending.run_id not in active.get(pending.session, ()):
+                return await self._runner.wait(pending.run_id, seconds=0)
+
+    async def _show_typing(self, address: ChatAddress) -> None:
+        channel = self._accounts.find_channel(address)
         if channel is None or "typing" not in channel.abilities.can:
             return
         try:
-            async with asyncio.timeout(TYPING_LIMIT):
-                while True:
-                    await _ignore_channel_errors(channel.set_typing(address, on=True))
-                    await asyncio.sleep(TYPING_INTERVAL)
-        except TimeoutError:
-            return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TYPING_LIMIT):
+                    while True:
+                        await _ignore_channel_errors(channel.set_typing(address, on=True))
+                        await asyncio.sleep(TYPING_INTERVAL)
         finally:
             await _ignore_channel_errors(channel.set_typing(address, on=False))
 
-    # ---- what is said --------------------------------------------------------------------------------------------
+    # ---- the reply -----------------------------------------------------------------------------------------------
 
-    async def _build_reply(self, run: Run, entry: InboxEntry) -> OutboundMessage | None:
-        heard = entry.message
+    async def _build_reply(self, run: Run, message: InboundMessage) -> OutboundMessage | None:
         reply = await self._run_reply(run)
         if reply is None:
             return None
-        keep = self._dependencies.config().messages.after_tool_send == "dedupe"
-        left = filter_reply(reply, heard.address, await self._run_effects(run, heard.address), drop_after_send=not keep)
+        effects = await self._run_effects(run, message.address)
+        drop = self._config().messages.after_tool_send != "dedupe"
+        left = filter_reply(reply, message.address, effects, drop_after_send=drop)
         if left is None:
             return None
         reply_to = left.reply_to
-        rules = self._dependencies.rules_for(heard.address)
+        rules = self._accounts.rules_for(message.address)
         if reply_to == "" or (reply_to is None and rules is not None and rules.reply_to_mode != "off"):
-            reply_to = heard.id
+            reply_to = message.id
         return OutboundMessage(text=left.text, attachments=left.attachments, reply_to=reply_to)
 
     async def _run_reply(self, run: Run) -> AgentReply | None:
-        if run.stop_reason == "restart":  # doing it again might do twice what it did
+        if run.stop_reason == "restart":  # running it again might repeat what it did
             return AgentReply(text="⚠️ The gateway restarted before the answer was ready. Please ask again.")
         if run.status == "aborted":
             return None
         if run.status != "ok":
             return AgentReply(text=f"⚠️ Agent failed before reply: {run.error or 'no reason was given'}")
-        files = await self._reply_attachments(run) if run.result.media else ()
-        return AgentReply(text=run.result.text or "", attachments=files)
+        result = run.result
+        files = await self._reply_attachments(run) if result.media else ()
+        return AgentReply(text=result.text or "", attachments=files)
 
     async def _reply_attachments(self, run: Run) -> tuple[Attachment, ...]:
-        """The transcript holds the bytes of what the answer shows."""
-        page = await self._dependencies.sessions.history(run.session_key, limit=HISTORY_LIMIT)
+        """The transcript holds the bytes of the reply's files."""
+        page = await self._sessions.history(run.session_key, limit=HISTORY_LIMIT)
         for message in reversed(page.messages):
             if message.run_id == run.run_id and message.role == "assistant":
                 blocks = message.body.get("content")
                 return tuple(_attachment(b) for b in blocks if "mimeType" in b) if isinstance(blocks, list) else ()
         return ()
 
-    async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
-        """Whether it has itself written there."""
-        return any(sent.address == address for sent in (await self._run_effects(run, address)).sent)
-
     async def _run_effects(self, run: Run, origin: ChatAddress) -> ReplyEffects:
-        """What it sent and planned: by the gateway's own hand, and by programs it started, as they wrote it down."""
+        """What the run sent and scheduled: through the gateway itself, and through programs it started, as they
+        recorded it."""
         since = run.started_at or run.accepted_at
-        sent = tuple(
-            _from_outbox_message(mail)
-            for mail in await self._dependencies.outbox.list_direct_sends(run.session_key, since=since)
+        direct = tuple(
+            ToolSentMessage(
+                text="\n".join(part.text for part in message.parts),
+                media=tuple(a.url for part in message.parts for a in part.attachments if a.url),
+                address=message.address,
+            )
+            for message in await self._outbox.list_direct_sends(run.session_key, since=since)
         )
-        tools, noted = run.result.tools, run.result.effects
-        planned = sum(name == "cron_add" or name.endswith("__cron_add") or name == "cron" for name in tools)
-        more = tuple(self._from_effect(one, origin) for one in noted.sent)
-        return ReplyEffects(sent=(*sent, *more), cron_adds=planned + len(noted.cron_added))
+        result = run.result
+        scheduled = sum(name in ("cron", "cron_add") or name.endswith("__cron_add") for name in result.tools)
+        recorded = tuple(self._from_effect(sent, origin) for sent in result.effects.sent)
+        return ReplyEffects(sent=(*direct, *recorded), cron_adds=scheduled + len(result.effects.cron_added))
 
-    def _from_effect(self, sent: effects.SentMessage, origin: ChatAddress) -> ToolSentMessage:
-        media = (sent.media_url,) if sent.media_url else ()
-        where = ChatAddress(
+    def _from_effect(self, sent: SentMessage, origin: ChatAddress) -> ToolSentMessage:
+        found = ToolSentMessage(text=sent.text, media=(sent.media_url,) if sent.media_url else ())
+        address = ChatAddress(
             channel=sent.provider or origin.channel, account=sent.account or origin.account, to=sent.to or origin.to,
             thread=sent.thread,
         )  # fmt: skip
-        channel = self._dependencies.find_channel(where)
+        channel = self._accounts.find_channel(address)
         if channel is None:
-            return ToolSentMessage(text=sent.text, media=media)
+            return found
         try:
-            where = msgspec.structs.replace(where, to=channel.normalize_target(where.to))
+            address = msgspec.structs.replace(address, to=channel.normalize_target(address.to))
         except ChannelError:
-            return ToolSentMessage(text=sent.text, media=media)
-        return ToolSentMessage(text=sent.text, media=media, address=where)
+            return found
+        return msgspec.structs.replace(found, address=address)
 
 
 async def _ignore_channel_errors(request: Awaitable[None]) -> None:
-    """Typing is a courtesy: what goes wrong with it must not reach the answer."""
-    try:
+    """The typing indicator is optional: a channel that fails to show it is no failure of the reply."""
+    with suppress(ChannelError):
         await request
-    except ChannelError:
-        return
-
-
-def _from_outbox_message(message: OutboxMessage) -> ToolSentMessage:
-    text = "\n".join(letter.text for letter in message.parts)
-    media = tuple(a.url for letter in message.parts for a in letter.attachments if a.url)
-    return ToolSentMessage(text=text, media=media, address=message.address)
 
 
 def _attachment(block: Any) -> Attachment:
@@ -175,3 +218,63 @@ def _attachment(block: Any) -> Attachment:
         data=base64.b64decode(data) if data else None,
         url=block.get("url"),
     )
+
+
+def filter_reply(
+    reply: AgentReply, origin: ChatAddress, effects: ReplyEffects, *, drop_after_send: bool = True
+) -> AgentReply | None:
+    """The part of the reply to send to `origin`, the conversation of the question; None when nothing is left.
+
+    A tool that sent to `origin` has answered: with `drop_after_send` the reply is dropped, else only what repeats the
+    tool's message. Messages sent elsewhere take nothing away.
+    """
+    reply = _parse_reply_tag(reply)
+    sent_here = [sent for sent in effects.sent if sent.address == origin]
+    if sent_here and drop_after_send:
+        return None
+    if sent_here or not any(sent.address is not None for sent in effects.sent):
+        reply = _drop_duplicates(reply, sent_here or effects.sent)
+    text = _strip_silent_marker(reply.text)
+    if effects.cron_adds == 0 and REMINDER_PROMISE.search(text):
+        text = f"{text}\n\n{NO_REMINDER_NOTE}"
+    reply = msgspec.structs.replace(reply, text=text)
+    return reply if reply.text or reply.attachments else None
+
+
+def _parse_reply_tag(reply: AgentReply) -> AgentReply:
+    """A tag at the very beginning names the message that is answered."""
+    found = REPLY_TAG.match(reply.text)
+    if found is None:
+        return reply
+    return msgspec.structs.replace(reply, text=reply.text[found.end() :], reply_to=found["id"] or "")
+
+
+def _strip_silent_marker(text: str) -> str:
+    text = text.strip()
+    if text == SILENT_REPLY:
+        return ""
+    lines = text.splitlines()
+    if lines and lines[-1].strip() == SILENT_REPLY:
+        return "\n".join(lines[:-1]).strip()
+    return text
+
+
+def _drop_duplicates(reply: AgentReply, sent: Sequence[ToolSentMessage]) -> AgentReply:
+    texts = [_normalize_text(each.text) for each in sent]
+    media = {_normalize_url(url) for each in sent for url in each.media}
+    own = _normalize_text(reply.text)
+    repeats = len(own) >= MIN_DUPLICATE_LENGTH and any(
+        len(text) >= MIN_DUPLICATE_LENGTH and (own in text or text in own) for text in texts
+    )
+    left = tuple(a for a in reply.attachments if not (a.url and _normalize_url(a.url) in media))
+    return msgspec.structs.replace(reply, text="" if repeats else reply.text, attachments=left)
+
+
+def _normalize_text(text: str) -> str:
+    """For comparing: lower case, no emoji, single spaces."""
+    letters = "".join(c for c in text.lower() if unicodedata.category(c) not in ("So", "Sk", "Cf", "Mn"))
+    return " ".join(letters.split())
+
+
+def _normalize_url(url: str) -> str:
+    return unquote(url.removeprefix("file://"))

@@ -1,28 +1,29 @@
-"""The mailroom over the intercom: `send`, `poll`, `message.action` and its older names, `channels.*`, `outbox.*`."""
+"""RPC methods of channels: `send`, `poll`, `message.action` and its older names, `channels.*`, `outbox.*`."""
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, structs, to_builtins
 
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ChatAddress
 from ...core.fields import NonEmptyStr
-from ...core.mail import OutboxMessage, OutboxOrigin, OutboxStatus
-from ...core.model import Caller, Grant, Json
+from ...core.mail import OutboxMessage, OutboxOrigin, OutboxStatus, SenderApproval
+from ...core.model import Caller, Json
 from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params
 from ...core.sessions import now_ms
-from .account_runner import WebhookChannel
-from .action_tools import tools_for_addresses
-from .inbox import PAIRING_CODE_TTL_MS
-from .message_actions import ActionContext, DeliveryFailed, MessageActions
-from .service import ChannelService
+from .account_runner import AccountRunner
+from .accounts import ChannelAccounts, WebhookChannel
+from .action_context import ActionContext, ActionContexts
+from .action_params import tools_for_addresses
+from .message_actions import DeliveryFailed, MessageActions
+from .outbox import OutboxSender
+from .sender_approvals import SenderApprovals
 
 LEGACY_ACTIONS: Final = (
     "send", "reply", "thread-reply", "broadcast", "react", "delete", "sendAttachment", "sendWithEffect", "pin",
 )  # fmt: skip
-"""Actions also offered as `message:<action>`, with the parameters flat."""
+"""Actions also offered as `message:<action>`, with the parameters at the top level."""
 CHANNEL_LABELS: Final = {"local": "Local", "matrix": "Matrix", "telegram": "Telegram"}
 MAX_LIST: Final = 500
 
@@ -90,11 +91,18 @@ class AccountParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChannelMethods:
-    """A `Room`, with a part in `health` and the web hooks of channels."""
+    """An `RpcModule` of messages, channels and the outbox; it adds to `health` and serves the channels' webhooks."""
 
-    def __init__(self, channels: ChannelService, actions: MessageActions) -> None:
-        self._channels = channels
+    def __init__(
+        self, actions: MessageActions, contexts: ActionContexts, *, accounts: ChannelAccounts, runner: AccountRunner,
+        approvals: SenderApprovals, outbox: OutboxSender,
+    ) -> None:  # fmt: skip
         self._actions = actions
+        self._contexts = contexts
+        self._accounts = accounts
+        self._runner = runner
+        self._approvals = approvals
+        self._outbox = outbox
 
     def methods(self) -> Sequence[RpcMethod]:
         old = [RpcMethod(f"message:{name}", WRITE, self._legacy_action, advertised=False) for name in LEGACY_ACTIONS]
@@ -118,63 +126,55 @@ class ChannelMethods:
     # ---- messages ------------------------------------------------------------------------------------------------
 
     async def _action(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ActionParams, call.method)
-        given = {name: value for name, value in asked.params.items() if not name.startswith("__")}
-        named = {"channel": asked.channel, "accountId": asked.account_id}
-        given |= {name: value for name, value in named.items() if value}
-        if asked.dry_run:
-            given["dryRun"] = True
-        session = asked.session_key or asked.params.get("__sessionKey")
-        context = await self._context(call, session, asked.agent_id)
-        return await self._perform(asked.action, given, context, _idempotency_key(asked.idempotency_key))
+        params = read_params(call.params, ActionParams, call.method)
+        action_params = {name: value for name, value in params.params.items() if not name.startswith("__")}
+        named = {"channel": params.channel, "accountId": params.account_id, "dryRun": params.dry_run}
+        action_params |= {name: value for name, value in named.items() if value}
+        context = await self._context(call, params.session_key or params.params.get("__sessionKey"), params.agent_id)
+        return await self._perform(params.action, action_params, context, params.idempotency_key)
 
     async def _legacy_action(self, call: RpcCall) -> Json:
-        """`message:send` and its like: whatever is not about who asks is the action's."""
-        session, agent = call.params.get("sessionKey"), call.params.get("agentId")
+        """`message:send` and the like: every parameter that does not name the caller is the action's."""
+        context = await self._context(call, call.params.get("sessionKey"), call.params.get("agentId"))
         key = call.params.get("idempotencyKey")
-        context = await self._context(call, session, agent)
-        return await self._perform(
-            call.method, call.params, context, _idempotency_key(key if isinstance(key, str) else None)
-        )
+        return await self._perform(call.method, call.params, context, key if isinstance(key, str) else None)
 
     async def _send(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ChannelSendParams, call.method)
-        if asked.channel == "webchat":
+        params = read_params(call.params, ChannelSendParams, call.method)
+        if params.channel == "webchat":
             raise RpcError("webchat is no channel to send to; use chat.send with the session's key")
-        given: Json = {
-            "target": asked.to, "message": asked.message, "media": asked.media_url, "mediaUrls": asked.media_urls,
-            "channel": asked.channel, "accountId": asked.account_id, "threadId": asked.thread_id,
-            "replyTo": asked.reply_to_id, "silent": asked.silent,
+        action_params: Json = {
+            "target": params.to, "message": params.message, "media": params.media_url, "mediaUrls": params.media_urls,
+            "channel": params.channel, "accountId": params.account_id, "threadId": params.thread_id,
+            "replyTo": params.reply_to_id, "silent": params.silent,
         }  # fmt: skip
-        context = await self._context(call, asked.session_key, asked.agent_id)
-        done = await self._perform("send", given, context, _idempotency_key(asked.idempotency_key))
-        delivered: Json = done["payload"]
-        if delivered.get("status") == "queued":
-            details = {"code": "OUTBOUND_DELIVERY_QUEUED", "deliveryId": delivered["deliveryId"]}
+        context = await self._context(call, params.session_key, params.agent_id)
+        result = await self._perform("send", action_params, context, params.idempotency_key)
+        delivery = {name: value for name, value in result["payload"].items() if name != "ok"}
+        if delivery.get("status") == "queued":
+            details = {"code": "OUTBOUND_DELIVERY_QUEUED", "deliveryId": delivery["deliveryId"]}
             raise RpcError(
                 "the message is kept and will be sent when the channel takes it; do not send it again",
                 kind="UNAVAILABLE", details=details, retryable=False,
             )  # fmt: skip
-        delivered.pop("ok")
-        return {"runId": asked.idempotency_key, **delivered}
+        return {"runId": params.idempotency_key, **delivery}
 
     async def _poll(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, PollParams, call.method)
-        given: Json = {
-            "target": asked.to, "question": asked.question, "options": asked.options, "channel": asked.channel,
-            "maxSelections": asked.max_selections, "accountId": asked.account_id, "threadId": asked.thread_id,
+        params = read_params(call.params, PollParams, call.method)
+        action_params: Json = {
+            "target": params.to, "question": params.question, "options": params.options, "channel": params.channel,
+            "maxSelections": params.max_selections, "accountId": params.account_id, "threadId": params.thread_id,
         }  # fmt: skip
-        context = await self._context(call, asked.session_key, None)
-        done = await self._perform("poll", given, context, _idempotency_key(asked.idempotency_key))
-        return {"runId": asked.idempotency_key, **done["payload"]}
+        context = await self._context(call, params.session_key, None)
+        result = await self._perform("poll", action_params, context, params.idempotency_key)
+        return {"runId": params.idempotency_key, **result["payload"]}
 
-    async def _perform(self, action: str, params: Json, context: ActionContext, key: str) -> Json:
+    async def _perform(self, action: str, params: Json, context: ActionContext, key: str | None) -> Json:
         try:
-            return await self._actions.perform(action, params, context, key=key)
+            result = await self._actions.perform(action, params, context, key=f"rpc:{key or uuid.uuid4()}")
         except ChannelBusy as exc:
-            raise RpcError(
-                str(exc), kind="UNAVAILABLE", retryable=True, retry_after_ms=int(exc.retry_after * 1000)
-            ) from None
+            retry_after_ms = int(exc.retry_after * 1000)
+            raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True, retry_after_ms=retry_after_ms) from None
         except DeliveryFailed as exc:
             details = {"code": "OUTBOUND_DELIVERY_FAILED", "deliveryId": exc.delivery_id}
             raise RpcError(str(exc), kind="UNAVAILABLE", details=details, retryable=False) from None
@@ -182,14 +182,12 @@ class ChannelMethods:
             raise RpcError(str(exc)) from None
         except ChannelError as exc:
             raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True) from None
+        return to_builtins(result)  # type: ignore[no-any-return]  # a struct becomes an object
 
     async def authorize_send(self, caller: Caller, address: ChatAddress) -> None:
-        """Raises ChannelError or ToolDenied unless whoever the rules about tools bind may have words sent there from
-        where it is."""
-        context = await agent_context(self._channels, caller)
-        station = self._channels.accounts.get(address.channel, address.account)
-        to = address.to if station is None else station.channel.normalize_target(address.to)
-        address = structs.replace(address, to=to)
+        """Raises ChannelError or ToolDenied unless the tool policy lets this caller send there from where it is."""
+        context = await self._contexts.of_agent(caller)
+        address = self._contexts.normalize(address)
         self._actions.check_tools(tools_for_addresses((address,), context.own_addresses), context)
         if caller.kind == "agent":
             self._actions.check_cross_context("send", address, context)
@@ -198,97 +196,105 @@ class ChannelMethods:
         """An agent's session and conversation are its credential's; an operator may name a session to write to."""
         caller = call.caller
         if caller.kind == "agent":
-            return await agent_context(self._channels, caller)
-        own = () if not caller.acts_in_session else (await agent_context(self._channels, caller)).own_addresses
-        known = ActionContext(agent=agent, owner=caller.is_owner, policy_caller=call.policy_caller, own_addresses=own)
+            return await self._contexts.of_agent(caller)
+        own = (await self._contexts.of_agent(caller)).own_addresses if caller.acts_in_session else ()
+        context = ActionContext(agent=agent, owner=caller.is_owner, policy_caller=call.policy_caller, own_addresses=own)
         if not isinstance(session, str) or not session:
-            return known
-        address = await self._channels.find_address(session)
+            return context
         origin: OutboxOrigin = "rpc" if caller.is_owner else "client"
-        return structs.replace(known, session=session, address=address, origin=origin)
+        return await self._contexts.of_session(session, structs.replace(context, origin=origin))
 
     # ---- channels ------------------------------------------------------------------------------------------------
 
     async def _status(self, call: RpcCall) -> Json:
-        return await channels_status(self._channels)
+        names = self._accounts.names
+        labels = _labels(names)
+        rows: dict[str, list[Json]] = {name: [] for name in names}
+        for account in self._accounts.all:
+            rows[account.channel.name].append(await account.status())
+        issues = [(*key, message) for key, message in self._accounts.issues.items()]
+        if self._accounts.config_error is not None:
+            issues.append(("", "", self._accounts.config_error))
+        return {
+            "ts": now_ms(),
+            "channelOrder": names,
+            "channelLabels": labels,
+            "channelDetailLabels": labels,
+            "channelSystemImages": {},
+            "channelMeta": [{"id": name, "label": labels[name], "detailLabel": labels[name]} for name in names],
+            "channels": {
+                name: {"configured": True, **{key: any(r[key] for r in rows[name]) for key in ("running", "connected")}}
+                for name in names
+            },
+            "channelAccounts": rows,
+            "channelDefaultAccountId": {name: self._accounts.default_account_id(name) for name in names},
+            "statusIssues": [
+                {"channel": channel, "accountId": account, "kind": "config", "message": message}
+                for channel, account, message in issues
+            ],
+            "outbox": {"waiting": self._outbox.queue_length},
+        }
 
     async def _restart(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, AccountParams, call.method)
-        account = asked.account_id or self._channels.default_account_id(asked.channel)
-        station = await self._channels.accounts.restart(asked.channel, account)
-        if station is None:
-            raise RpcError(f"channel {asked.channel} has no account {account}; see channels.status")
-        return {"ok": True, "channel": asked.channel, "account": await station.status()}
+        params = read_params(call.params, AccountParams, call.method)
+        id = params.account_id or self._accounts.default_account_id(params.channel)
+        account = await self._runner.restart(params.channel, id)
+        if account is None:
+            raise RpcError(f"channel {params.channel} has no account {id}; see channels.status")
+        return {"ok": True, "channel": params.channel, "account": await account.status()}
 
     async def _list_pairings(self, call: RpcCall) -> Json:
-        people = await self._channels.repositories.sender_approvals.all()
-        fresh = [person for person in people if person.approved or person.at >= now_ms() - PAIRING_CODE_TTL_MS]
-        shown = [
-            {
-                "channel": person.channel, "accountId": person.account, "sender": person.sender, "name": person.name,
-                "approved": person.approved, "at": person.at, **({} if person.approved else {"code": person.code}),
-            }
-            for person in fresh
-        ]  # fmt: skip
-        return {"requests": [p for p in shown if not p["approved"]], "approved": [p for p in shown if p["approved"]]}
+        listed = await self._approvals.list()
+        return {
+            "requests": [_approval_row(each) for each in listed if not each.approved],
+            "approved": [_approval_row(each) for each in listed if each.approved],
+        }
 
     async def _approve_sender(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ApprovePairingParams, call.method)
-        code = asked.code.strip().upper()
-        person = await self._channels.repositories.sender_approvals.approve(
-            asked.channel, code, since=now_ms() - PAIRING_CODE_TTL_MS
-        )
-        if person is None:
-            raise RpcError(f"nobody on {asked.channel} waits with this code, or it is over an hour old")
-        await self._channels.inbound.reload_approved_senders()
-        where = ChatAddress(channel=person.channel, account=person.account, to=person.sender)
-        return {"ok": True, "channel": where.channel, "accountId": where.account, "sender": person.sender}
+        params = read_params(call.params, ApprovePairingParams, call.method)
+        approved = await self._approvals.approve(params.channel, params.code)
+        if approved is None:
+            raise RpcError(f"nobody on {params.channel} waits with this code, or it is over an hour old")
+        return {"ok": True, "channel": approved.channel, "accountId": approved.account, "sender": approved.sender}
 
     async def _remove_sender(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, RemovePairingParams, call.method)
-        removed = await self._channels.repositories.sender_approvals.remove(asked.channel, asked.sender)
-        await self._channels.inbound.reload_approved_senders()
-        return {"ok": True, "removed": removed}
+        params = read_params(call.params, RemovePairingParams, call.method)
+        return {"ok": True, "removed": await self._approvals.remove(params.channel, params.sender)}
 
     # ---- outbox --------------------------------------------------------------------------------------------------
 
     async def _list_outbox(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, OutboxParams, call.method)
-        found = await self._channels.repositories.outbox.page(status=asked.status, limit=asked.limit)
-        texts = has_scope(call.caller.scopes, WRITE)
-        return {"ts": now_ms(), "items": [_outbox_row(mail, with_text=texts) for mail in found]}
+        params = read_params(call.params, OutboxParams, call.method)
+        found = await self._outbox.page(status=params.status, limit=params.limit)
+        with_text = has_scope(call.caller.scopes, WRITE)
+        return {"ts": now_ms(), "items": [_outbox_row(message, with_text=with_text) for message in found]}
 
     async def _retry(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, OutboxMessageParams, call.method)
-        mail = await self._channels.outbox.retry(asked.id)
-        if mail is None:
-            raise RpcError(f"no message {asked.id} waits or has failed; see outbox.list")
-        return {"ok": True, "id": mail.uid, "status": "queued"}
+        params = read_params(call.params, OutboxMessageParams, call.method)
+        message = await self._outbox.retry(params.id)
+        if message is None:
+            raise _no_such_message(params.id)
+        return {"ok": True, "id": message.uid, "status": "queued"}
 
     async def _drop(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, OutboxMessageParams, call.method)
-        if not await self._channels.outbox.drop(asked.id):
-            raise RpcError(f"no message {asked.id} waits or has failed; see outbox.list")
-        return {"ok": True, "id": asked.id, "dropped": True}
+        params = read_params(call.params, OutboxMessageParams, call.method)
+        if not await self._outbox.drop(params.id):
+            raise _no_such_message(params.id)
+        return {"ok": True, "id": params.id, "dropped": True}
 
-    # ---- the rest of the house -----------------------------------------------------------------------------------
+    # ---- the gateway's status and HTTP server --------------------------------------------------------------------
 
     def health(self) -> Json:
-        names = self._channels.accounts.names
-        channels = {
-            name: {
-                "configured": True,
-                "running": any(s.state == "running" for s in self._channels.accounts.all if s.channel.name == name),
-            }
-            for name in names
-        }
-        return {"channels": channels, "channelOrder": names, "channelLabels": {n: _label(n) for n in names}}
+        names = self._accounts.names
+        running = {account.channel.name for account in self._accounts.all if account.state == "running"}
+        channels = {name: {"configured": True, "running": name in running} for name in names}
+        return {"channels": channels, "channelOrder": names, "channelLabels": _labels(names)}
 
     def status(self) -> Json:
         return {
             "channelSummary": [
-                f"{_label(s.channel.name)} ({s.account.id}): {s.state}{f', {s.error}' if s.error else ''}"
-                for s in self._channels.accounts.all
+                f"{_label(a.channel.name)} ({a.account.id}): {a.state}{f', {a.error}' if a.error else ''}"
+                for a in self._accounts.all
             ]
         }
 
@@ -296,107 +302,44 @@ class ChannelMethods:
         return {"/channels/": self._webhook}
 
     async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
-        """`/channels/<channel>/<account>` is for the channel, which checks the sender's secret itself."""
-        _, _, rest = scope["path"].partition("/channels/")
-        channel, _, account = rest.partition("/")
-        station = self._channels.accounts.get(channel, account.partition("/")[0])
-        if station is not None and isinstance(station.channel, WebhookChannel):
-            await station.channel.http(scope, receive, send)
+        """`/channels/<channel>/<account>` belongs to the channel, which checks the sender's secret itself."""
+        channel, _, rest = scope["path"].partition("/channels/")[2].partition("/")
+        found = self._accounts.get(channel, rest.partition("/")[0])
+        if found is not None and isinstance(found.channel, WebhookChannel):
+            await found.channel.http(scope, receive, send)
             return
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         await send({"type": "http.response.start", "status": 404, "headers": headers})
         await send({"type": "http.response.body", "body": b"Not Found"})
 
 
-async def agent_context(channels: ChannelService, caller: Caller) -> ActionContext:
-    """Where an agent is: what its credential says, else where its session was last heard from.
-
-    A run that another one started is where its session is, if people are heard there; what binds it is the conversation
-    its credential names."""
-    grant = caller.grant or caller.session_grant or Grant()
-    named, route = _grant_address(channels, grant), None
-    if caller.session is not None and (named is None or grant.handed_on):
-        route = await channels.find_address(caller.session)
-    address = route or named
-    return ActionContext(
-        session=caller.session, address=address, agent=grant.agent, origin="tool",
-        bound=caller.kind == "agent" or address is not None,  # an operator in no conversation speaks for itself
-        bound_address=address if caller.is_owner else named or route,
-        sends_anywhere=grant.sends_anywhere, owner=caller.is_owner, folder=grant.folder, policy_caller=caller,
-        own_addresses=tuple(place for place in (named, route) if place is not None),
-    )  # fmt: skip
-
-
-def _grant_address(channels: ChannelService, grant: Grant) -> ChatAddress | None:
-    """The conversation a credential names."""
-    if grant.channel and grant.to:
-        account = grant.account or channels.default_account_id(grant.channel)
-        return _canonical_address(
-            channels, ChatAddress(channel=grant.channel, account=account, to=grant.to, thread=grant.thread)
-        )
-    if grant.delivers_to is None:
-        return None
-    channel, account, to = grant.delivers_to
-    return ChatAddress(channel=channel, account=account, to=to)
-
-
-def _canonical_address(channels: ChannelService, address: ChatAddress) -> ChatAddress:
-    """The address as its channel writes it; as it is where there is no such channel or it can't be understood."""
-    station = channels.accounts.get(address.channel, address.account)
-    if station is None:
-        return address
-    with suppress(ChannelError):
-        return structs.replace(address, to=station.channel.normalize_target(address.to))
-    return address
-
-
-async def channels_status(service: ChannelService) -> Json:
-    names = service.accounts.names
-    rows: dict[str, list[Json]] = {name: [] for name in names}
-    for station in service.accounts.all:
-        rows[station.channel.name].append(await station.status())
-    issues = [
-        {"channel": channel, "accountId": account, "kind": "config", "message": why}
-        for (channel, account), why in service.accounts.issues.items()
-    ]
-    if service.config_error is not None:
-        issues.append({"channel": "", "accountId": "", "kind": "config", "message": service.config_error})
-    summary = {
-        name: {"configured": True, **{key: any(r[key] for r in rows[name]) for key in ("running", "connected")}}
-        for name in names
-    }
-    labels = {name: _label(name) for name in names}
-    return {
-        "ts": now_ms(),
-        "channelOrder": names,
-        "channelLabels": labels,
-        "channelDetailLabels": labels,
-        "channelSystemImages": {},
-        "channelMeta": [{"id": name, "label": labels[name], "detailLabel": labels[name]} for name in names],
-        "channels": summary,
-        "channelAccounts": rows,
-        "channelDefaultAccountId": {name: service.default_account_id(name) for name in names},
-        "statusIssues": issues,
-        "outbox": {"waiting": service.outbox.queue_length},
-    }
-
-
 def _label(name: str) -> str:
     return CHANNEL_LABELS.get(name, name.capitalize())
 
 
-def _idempotency_key(key: str | None) -> str:
-    return f"rpc:{key or uuid.uuid4()}"
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    return {name: _label(name) for name in names}
+
+
+def _no_such_message(id: str) -> RpcError:
+    return RpcError(f"no message {id} waits or has failed; see outbox.list")
+
+
+def _approval_row(approval: SenderApproval) -> Json:
+    row: Json = {"channel": approval.channel, "accountId": approval.account, "sender": approval.sender}
+    row |= {"name": approval.name, "approved": approval.approved, "at": approval.at}
+    return row if approval.approved else row | {"code": approval.code}
 
 
 def _outbox_row(message: OutboxMessage, *, with_text: bool) -> Json:
     address = message.address
-    row: Json = {"id": message.uid, "status": message.status, "channel": address.channel, "accountId": address.account}
-    row |= {"to": address.to, "tries": message.tries, "createdAt": message.created_at, "parts": len(message.parts)}
-    row |= {"delivered": len(message.receipts), "origin": message.origin}
-    for name, value in (("threadId", address.thread), ("error", message.error), ("sessionKey", message.session)):
-        if value is not None:
-            row[name] = value
+    row: Json = {
+        "id": message.uid, "status": message.status, "channel": address.channel, "accountId": address.account,
+        "to": address.to, "tries": message.tries, "createdAt": message.created_at, "parts": len(message.parts),
+        "delivered": len(message.receipts), "origin": message.origin,
+    }  # fmt: skip
+    optional = {"threadId": address.thread, "error": message.error, "sessionKey": message.session}
+    row |= {name: value for name, value in optional.items() if value is not None}
     if message.status == "queued":
         row["dueAt"] = message.due_at
     if with_text and message.parts:

@@ -1,4 +1,4 @@
-"""The caretaker of mail: puts the mailroom together from store, runs and config, and has it follow the config."""
+"""Builds the channels from store, runs and config, and has them follow the config."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,17 +9,19 @@ from msgspec import Struct
 
 from ...config.rpc_methods import ConfigService
 from ...core.agents import AgentRoster
-from ...core.channel import ChatAddress
+from ...core.channel import LOCAL_CHANNEL, ChatAddress
 from ...core.claw_methods import DenialCheck
 from ...core.model import Caller
 from ...core.rpc import Publish, RpcModule
+from ...net.tasks import Tasks
 from ...store.local_messages import SqlLocalMessageRepository
 from ...store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
-from ..channels.account_runner import ChannelFactory
+from ..channels.accounts import ChannelFactory
+from ..channels.action_context import ActionContexts
+from ..channels.attachments import MediaLoader
 from ..channels.local.rpc_methods import LocalMethods
 from ..channels.message_actions import MessageActions
 from ..channels.message_tool import MessageTool
-from ..channels.outgoing_files import MediaLoader
 from ..channels.rpc_methods import ChannelMethods
 from ..channels.service import ChannelRepositories, ChannelService
 from .file_rules import FileRules
@@ -29,9 +31,8 @@ from .runs import StoreServices
 class ChannelServices(Struct, frozen=True, kw_only=True):
     channels: ChannelService
     tool: MessageTool
-    """`message`, for the desk."""
     authorize_send: Callable[[Caller, ChatAddress], Awaitable[None]]
-    """Raises ChannelError or ToolDenied unless whoever the rules about tools bind may have words sent there."""
+    """Raises ChannelError or ToolDenied unless the tool policy lets this caller send there."""
     rpc_modules: tuple[RpcModule, ...]
 
 
@@ -40,50 +41,58 @@ async def open_channels(
     stores: StoreServices, publish: Publish, *, config: ConfigService, roster: Callable[[], AgentRoster], folder: Path,
     tool_refusal: DenialCheck, token: str = "", factories: Mapping[str, ChannelFactory] | None = None,
 ) -> AsyncIterator[ChannelServices]:  # fmt: skip
-    """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done.
+    """Take up what waits and start every channel; on leaving, stop them, with all unfinished work on disk.
 
-    `judge` says which tools somebody may use; `kinds` are channels besides `local`, by name; no file that holds the
-    `token` is ever sent.
+    `tool_refusal` is the tool policy; `factories` are channels besides `local`, by name; no file that holds the `token`
+    is ever sent.
     """
     local = LocalMethods(SqlLocalMessageRepository(stores.store), publish)
 
-    books = ChannelRepositories(
+    repositories = ChannelRepositories(
         outbox=SqlOutbox(stores.store),
         inbox=SqlInbox(stores.store),
         sender_approvals=SqlSenderApprovalRepository(stores.store),
         sessions=stores.sessions,
     )
-    mailroom = ChannelService(
-        books,
+    service = ChannelService(
+        repositories,
         stores.runs,
-        factories={"local": local.create_channel, **(factories or {})},
+        factories={LOCAL_CHANNEL: local.create_channel, **(factories or {})},
         folder=folder / "channels",
         config=lambda: config.current.config,
         roster=roster,
         reset_session=stores.reset_session,
     )
     files = FileRules(state=folder, roster=roster, snapshot=lambda: config.current, token=token)
-    actions = MessageActions(mailroom, MediaLoader(), file_access=files.access_for, tool_refusal=tool_refusal)
-    changed = asyncio.Event()
-
-    async def follow() -> None:
-        while True:
-            await changed.wait()
-            changed.clear()
-            await mailroom.apply_config()
-
-    async with mailroom:
-        quiet = config.changed.connect(lambda _: changed.set())
-        following = asyncio.get_running_loop().create_task(follow())
+    actions = MessageActions(
+        service.accounts, service.sender, MediaLoader(), config=lambda: config.current.config,
+        file_access=files.access_for, tool_refusal=tool_refusal,
+    )  # fmt: skip
+    contexts = ActionContexts(service.accounts, service.routes)
+    methods = ChannelMethods(
+        actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
+        outbox=service.outbox,
+    )  # fmt: skip
+    async with service, Tasks("channels") as tasks:
+        changed = asyncio.Event()
+        tasks.loop(lambda: _follow_config(changed, service), name="config follower", on_failure="restart")
+        disconnect = config.changed.connect(lambda _: changed.set())
         try:
-            methods = ChannelMethods(mailroom, actions)
             yield ChannelServices(
-                channels=mailroom,
-                tool=MessageTool(mailroom, actions),
+                channels=service,
+                tool=MessageTool(actions, contexts),
                 authorize_send=methods.authorize_send,
                 rpc_modules=(methods, local),
             )
         finally:
-            quiet()
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            disconnect()
+
+
+async def _follow_config(changed: asyncio.Event, service: ChannelService) -> None:
+    await changed.wait()
+    changed.clear()
+    try:
+        await service.runner.apply_config()
+    except Exception:
+        changed.set()  # not applied: the next round tries again
+        raise

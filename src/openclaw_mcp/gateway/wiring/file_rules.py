@@ -12,7 +12,7 @@ from ...config.locations import store_location
 from ...core.agents import AgentProfile, AgentRoster
 from ...net.file_access import WORKSPACES_FOLDER, FileAccess, sendable_folders
 from ...net.state_dir import TOKEN_FILE
-from ..channels.message_actions import ActionContext
+from ..channels.action_context import ActionContext
 
 MEDIA_FOLDER: Final = "media"
 """The folder of the state directory whose files may be sent."""

@@ -1,14 +1,16 @@
-"""The local channel: it can do everything, and its conversations come into being when somebody names them."""
+"""The local channel: it has every ability, and a conversation exists once it is named."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
 from ....core.agent import Attachment
 from ....core.channel import (
+    LOCAL_CHANNEL,
+    Ability,
     ChannelAbilities,
     ChannelError,
     ChannelRefused,
@@ -18,6 +20,7 @@ from ....core.channel import (
     InboundMessage,
     OnMessage,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
 from ....core.mail import LocalMessageRepository, NewLocalMessage
@@ -25,33 +28,27 @@ from ....core.model import Json, Sender
 from ....core.sessions import now_ms
 from ....core.signal import Signal
 
-NAME: Final = "local"
-TEXT_LIMIT: Final = 32_000  # characters: a screenful of screens; longer answers read better in parts
+TEXT_LIMIT: Final = 32_000  # characters; longer answers read better in parts
 MEDIA_LIMIT: Final = 25 << 20  # bytes; the database holds them
 MAX_NAME_LENGTH: Final = 200  # characters of a conversation's name
-MAX_REPLAY: Final = 1000  # messages told again at a start: more than can be under way between two writes
-REPLAY_WINDOW_MS: Final = 3600 * 1000  # how old they may be; an answer to older ones would surprise
-REPLAY_TIMEOUT: Final = 30.0  # seconds that may take at a start
+MAX_REPLAY: Final = 1000  # messages delivered again at a start: more than can be in progress between two writes
+REPLAY_WINDOW_MS: Final = 3600 * 1000  # milliseconds of their age; an answer to older ones would surprise
+REPLAY_TIMEOUT: Final = 30.0  # seconds a new message waits for that
 VOUCHED: Final = "vouched"
-"""The mark of a message that came with the owner's credential; it stays with it, for when it is told again."""
+"""Stored in the `extra` of a message that came with the owner's credential, for when it is delivered again."""
 AGENT: Final = Sender(id="agent", name="agent")
 ABILITIES: Final = ChannelAbilities(
-    can=frozenset(
-        (
-            "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "read", "edit",
-            "typing", "poll",
-        )
-    ),
+    can=frozenset(get_args(Ability)),
     text_limit=TEXT_LIMIT,
     markup="markdown",
     media=("*/*",),
     media_limit=MEDIA_LIMIT,
     once=True,
-)  # fmt: skip
+)
 
 
 class LocalEvent(Struct, frozen=True, kw_only=True):
-    """Something happened in a conversation; whoever looks at it wants to know."""
+    """A change in a conversation, for the clients that show it."""
 
     conversation: str
     kind: Literal["added", "changed", "removed", "typing"]
@@ -62,22 +59,29 @@ class LocalEvent(Struct, frozen=True, kw_only=True):
 
 
 def chat_kind(conversation: str) -> ChatKind:
-    """A name that begins with `#` is a group's; every other is a talk between two."""
+    """A name that begins with `#` is a group's; every other is a direct chat."""
     return "group" if conversation.startswith("#") else "direct"
 
 
-class LocalChannel:
-    """A `Channel`. `say` is the person's side of it; `news` is what a person's screen shows."""
+class _Receiver:
+    """The running channel: where messages go, once those from before a crash are delivered."""
 
-    name = NAME
+    def __init__(self, on_message: OnMessage) -> None:
+        self.on_message = on_message
+        self.ready = asyncio.Event()
+
+
+class LocalChannel:
+    """A `Channel`. `receive` and `events` are the person's side of it."""
+
+    name = LOCAL_CHANNEL
     abilities = ABILITIES
 
     def __init__(self, repository: LocalMessageRepository, *, account: str = "default") -> None:
         self.account = account
         self.events: Signal[LocalEvent] = Signal()
         self._repository = repository
-        self._on_message: OnMessage | None = None
-        self._replay_done = asyncio.Event()
+        self._receiver: _Receiver | None = None  # while `run` is running
 
     def normalize_target(self, target: str) -> str:
         name = target.strip().removeprefix("local:").strip()
@@ -86,25 +90,23 @@ class LocalChannel:
         return name
 
     async def run(self, on_message: OnMessage) -> None:
-        self._on_message = on_message
+        receiver = self._receiver = _Receiver(on_message)
         try:
             await self._replay_recent(on_message)
-            self._replay_done.set()
-            await asyncio.get_running_loop().create_future()  # messages come in through `say`
+            receiver.ready.set()
+            await asyncio.get_running_loop().create_future()  # messages arrive through `receive`
         finally:
-            self._on_message = None
-            self._replay_done.clear()
+            self._receiver = None
 
     async def _replay_recent(self, on_message: OnMessage) -> None:
-        """A crash may have come between a message's joining its conversation and our handing it over. The mailroom
-        knows what it has heard."""
+        """After a crash a message may be in its conversation and not delivered. The inbox ignores those it has."""
         since = now_ms() - REPLAY_WINDOW_MS
-        for conversation, seen in await self._repository.list_recent(self.account, since=since, limit=MAX_REPLAY):
-            files = await self._repository.files(self.account, conversation, seen.id) if seen.attachments else ()
-            await on_message(await self._build_inbound(conversation, seen, tuple(files)))
+        for conversation, stored in await self._repository.list_recent(self.account, since=since, limit=MAX_REPLAY):
+            files = await self._repository.files(self.account, conversation, stored.id) if stored.attachments else ()
+            await on_message(await self._build_inbound(conversation, stored, tuple(files)))
 
     async def status(self) -> Json:
-        return {"connected": self._on_message is not None}
+        return {"connected": self._receiver is not None}
 
     # ---- the agent's side ----------------------------------------------------------------------------------------
 
@@ -112,43 +114,40 @@ class LocalChannel:
         extra = dict(message.extra) | ({"effect": message.effect} if message.effect else {})
         return await self._add_message(address, message, key=key, extra=extra)
 
-    async def send_poll(
-        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> DeliveryReceipt:
-        poll = {"question": question, "options": list(options), "many": many}
-        text = "\n".join([question, *(f"{n}. {option}" for n, option in enumerate(options, 1))])
-        return await self._add_message(address, OutboundMessage(text=text), key=key, extra={"poll": poll})
+    async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
+        extra = {"poll": msgspec.to_builtins(poll)}
+        return await self._add_message(address, OutboundMessage(text=poll.text), key=key, extra=extra)
 
     async def _add_message(
         self, address: ChatAddress, message: OutboundMessage, *, key: str, extra: Json
     ) -> DeliveryReceipt:
-        note = NewLocalMessage(
+        new = NewLocalMessage(
             account=self.account, conversation=address.to, sender=AGENT, text=message.text, mine=True,
             key=f"out:{key}", thread=address.thread, reply_to=message.reply_to, attachments=message.attachments,
             extra=extra,
         )  # fmt: skip
-        seen, fresh = await self._repository.add(note)
-        if fresh:
-            self._emit_change(address, seen, "added")
-        return DeliveryReceipt(message_id=seen.id, at=seen.at)
+        stored, is_new = await self._repository.add(new)
+        if is_new:
+            self._emit_change(address, stored, "added")
+        return DeliveryReceipt(message_id=stored.id, at=stored.at)
 
     async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None:
-        mark = {"emoji": emoji, "sender": AGENT.id}
+        own = {"emoji": emoji, "sender": AGENT.id}
 
-        def marked(seen: StoredMessage) -> StoredMessage:
-            others = tuple(reaction for reaction in seen.reactions if reaction != mark)
-            return msgspec.structs.replace(seen, reactions=others if remove else (*others, mark))
+        def change(message: StoredMessage) -> StoredMessage:
+            others = tuple(reaction for reaction in message.reactions if reaction != own)
+            return msgspec.structs.replace(message, reactions=others if remove else (*others, own))
 
-        await self._change(address, message_id, marked)
+        await self._change(address, message_id, change)
 
     async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
-        seen = await self._repository.get(self.account, address.to, message_id)
-        if seen is not None and not seen.mine:
+        stored = await self._repository.get(self.account, address.to, message_id)
+        if stored is not None and not stored.mine:
             raise ChannelRefused("only messages of our own can be edited")
-        await self._change(address, message_id, lambda seen: msgspec.structs.replace(seen, text=text, edited=True))
+        await self._change(address, message_id, lambda old: msgspec.structs.replace(old, text=text, edited=True))
 
     async def pin(self, address: ChatAddress, message_id: str, *, remove: bool = False) -> None:
-        await self._change(address, message_id, lambda seen: msgspec.structs.replace(seen, pinned=not remove))
+        await self._change(address, message_id, lambda old: msgspec.structs.replace(old, pinned=not remove))
 
     async def delete(self, address: ChatAddress, message_id: str) -> None:
         if not await self._repository.remove(self.account, address.to, message_id):
@@ -166,30 +165,31 @@ class LocalChannel:
     async def receive(
         self, message: NewLocalMessage, *, mentioned: bool = False, vouched: bool = False
     ) -> InboundMessage:
-        """A person writes. Returns when the message is in the conversation and the mailroom has it, on disk.
+        """A person writes. Returns when the message is in the conversation and in the inbox, on disk.
 
-        `vouched`: the credential of the client that hands it in is the owner's."""
-        if self._on_message is None:
+        `vouched`: the credential of the client that submits it is the owner's."""
+        receiver = self._receiver
+        if receiver is None:
             raise ChannelError("the local channel is not running; enable channels.local, or try again in a moment")
-        marks = {name: True for name, so in (("mentioned", mentioned), (VOUCHED, vouched)) if so}
-        extra = {**message.extra, **marks}
-        seen, fresh = await self._repository.add(msgspec.structs.replace(message, extra=extra))
-        heard = await self._build_inbound(message.conversation, seen, message.attachments)
-        if fresh:
-            self._emit_change(heard.address, seen, "added")
-        await self._deliver_in_order(heard)
-        return heard
+        flags = {name: True for name, is_set in (("mentioned", mentioned), (VOUCHED, vouched)) if is_set}
+        extra = {**message.extra, **flags}
+        stored, is_new = await self._repository.add(msgspec.structs.replace(message, extra=extra))
+        inbound = await self._build_inbound(message.conversation, stored, message.attachments)
+        if is_new:
+            self._emit_change(inbound.address, stored, "added")
+        await self._deliver(inbound, receiver)
+        return inbound
 
-    async def _deliver_in_order(self, message: InboundMessage) -> None:
-        """After those of before a crash; they were first."""
+    async def _deliver(self, message: InboundMessage, receiver: _Receiver) -> None:
+        """After the messages from before a crash: they were first."""
         try:
             async with asyncio.timeout(REPLAY_TIMEOUT):
-                await self._replay_done.wait()
+                await receiver.ready.wait()
         except TimeoutError:
-            raise ChannelError("the local channel is still taking up what it was told before; try again") from None
-        if self._on_message is None:
+            raise ChannelError("the local channel is still delivering earlier messages; try again") from None
+        if self._receiver is not receiver:
             raise ChannelError("the local channel has just been stopped; send it again under the same key")
-        await self._on_message(message)
+        await receiver.on_message(message)
 
     async def _build_inbound(
         self, conversation: str, message: StoredMessage, files: tuple[Attachment, ...]
@@ -198,7 +198,7 @@ class LocalChannel:
         if message.reply_to is not None:
             answered = await self._repository.get(self.account, conversation, message.reply_to)
             answers_us = answered is not None and answered.mine
-        address = ChatAddress(channel=NAME, account=self.account, to=conversation, thread=message.thread)
+        address = ChatAddress(channel=LOCAL_CHANNEL, account=self.account, to=conversation, thread=message.thread)
         return InboundMessage(
             id=message.id,
             address=address,

@@ -1,4 +1,4 @@
-"""The local channel over the intercom: a person's side of every conversation, and its events."""
+"""RPC methods of the local channel: the person's side of every conversation, and its events."""
 
 import base64
 import binascii
@@ -8,18 +8,17 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from ....core.agent import Attachment
-from ....core.channel import OWNER_SENDER_ID, ChannelError, ChannelRefused, ChatAddress
-from ....core.fields import NonEmptyStr
+from ....core.channel import LOCAL_CHANNEL, OWNER_SENDER_ID, ChannelError, ChannelRefused, ChatAddress
 from ....core.ids import new_id
 from ....core.mail import LocalMessageRepository, NewLocalMessage
 from ....core.model import Json, Sender
 from ....core.owner import looks_like_owner
 from ....core.rpc import ADMIN, READ, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
-from ..inbox import run_id_of
-from ..message_actions import message_view
+from ..inbound_handler import run_id_of
+from ..inbound_rules import MAIN_CONVERSATION
+from ..message_actions import message_view, message_views
 from .channel import MEDIA_LIMIT, LocalChannel, LocalEvent
 
-MAIN_CONVERSATION: Final = "main"
 MAX_READ: Final = 500
 MAX_FILES: Final = 10  # attachments of one message
 
@@ -28,7 +27,7 @@ class LocalSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
     conversation: str = MAIN_CONVERSATION
     text: str = ""
     sender: Json | None = None
-    """`{id, name?, username?}`: for whom the client speaks; without it, the owner, if its credential is the owner's."""
+    """`{id, name?, username?}` of the person the client writes for; without it the owner, whose credential it needs."""
     attachments: Annotated[list[Json], Meta(max_length=MAX_FILES)] = []
     reply_to: str | None = None
     thread_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
@@ -37,23 +36,19 @@ class LocalSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
     idempotency_key: str | None = None
 
 
-class LocalReadParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    conversation: str = MAIN_CONVERSATION
-    limit: Annotated[int, Meta(ge=1, le=MAX_READ)] = 50
-    before: str | None = None
-    thread_id: str | None = None
-    account_id: str = "default"
-
-
-class LocalFileParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    message_id: NonEmptyStr
-    conversation: str = MAIN_CONVERSATION
-    account_id: str = "default"
-
-
 class ConversationParams(Struct, frozen=True, kw_only=True, rename="camel"):
     conversation: str = MAIN_CONVERSATION
     account_id: str = "default"
+
+
+class LocalReadParams(ConversationParams, frozen=True, kw_only=True, rename="camel"):
+    limit: Annotated[int, Meta(ge=1, le=MAX_READ)] = 50
+    before: str | None = None
+    thread_id: str | None = None
+
+
+class LocalFileParams(ConversationParams, frozen=True, kw_only=True, rename="camel"):
+    message_id: Annotated[str, Meta(min_length=1)]
 
 
 def topic(account: str, conversation: str) -> str:
@@ -61,7 +56,7 @@ def topic(account: str, conversation: str) -> str:
 
 
 class LocalMethods:
-    """A `Room`. It makes the channel of each local account, so that it hears what happens in them."""
+    """An `RpcModule`. It creates the channel of each local account, and publishes the channels' events."""
 
     def __init__(self, repository: LocalMessageRepository, publish: Publish) -> None:
         self._repository = repository
@@ -70,11 +65,11 @@ class LocalMethods:
         self._disconnects: dict[str, Callable[[], None]] = {}
 
     def create_channel(self, account: str, settings: Json, folder: Any) -> LocalChannel:
-        """A `Maker`."""
+        """A `ChannelFactory`."""
         if account in self._disconnects:
             self._disconnects.pop(account)()
         channel = self._channels[account] = LocalChannel(self._repository, account=account)
-        self._disconnects[account] = channel.events.connect(lambda news: self._publish_event(account, news))
+        self._disconnects[account] = channel.events.connect(lambda event: self._publish_event(account, event))
         return channel
 
     def methods(self) -> Sequence[RpcMethod]:
@@ -100,73 +95,69 @@ class LocalMethods:
             raise RpcError(str(exc)) from None
 
     async def _send(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, LocalSendParams, call.method)
-        conversation = self._canonical_name(asked.account_id, asked.conversation)
-        files = tuple(_parse_attachment(given) for given in asked.attachments)
-        if not asked.text.strip() and not files:
+        params = read_params(call.params, LocalSendParams, call.method)
+        conversation = self._canonical_name(params.account_id, params.conversation)
+        files = tuple(map(_parse_attachment, params.attachments))
+        if not params.text.strip() and not files:
             raise RpcError("text or attachment required")
         vouched = call.caller.is_owner
-        sender = _parse_sender(asked.sender, vouched=vouched)
-        note = NewLocalMessage(
-            account=asked.account_id, conversation=conversation, sender=sender, text=asked.text, mine=False,
-            key=f"{'in' if vouched else 'for'}:{sender.id}:{asked.idempotency_key or new_id()}",
-            thread=asked.thread_id, reply_to=asked.reply_to, attachments=files,
+        sender = _parse_sender(params.sender, vouched=vouched)
+        new = NewLocalMessage(
+            account=params.account_id, conversation=conversation, sender=sender, text=params.text, mine=False,
+            key=f"{'in' if vouched else 'for'}:{sender.id}:{params.idempotency_key or new_id()}",
+            thread=params.thread_id, reply_to=params.reply_to, attachments=files,
         )  # fmt: skip
         try:
-            heard = await self._channel(asked.account_id).receive(note, mentioned=asked.mentioned, vouched=vouched)
+            message = await self._channel(params.account_id).receive(new, mentioned=params.mentioned, vouched=vouched)
         except ChannelError as exc:
             raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True) from None
-        return {"conversation": conversation, "messageId": heard.id, "at": heard.at, "runId": run_id_of(heard)}
+        return {"conversation": conversation, "messageId": message.id, "at": message.at, "runId": run_id_of(message)}
 
     async def _read(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, LocalReadParams, call.method)
-        name = self._canonical_name(asked.account_id, asked.conversation)
-        where = ChatAddress(channel="local", account=asked.account_id, to=name, thread=asked.thread_id)
-        seen = await self._channel(asked.account_id).read(where, limit=asked.limit, before=asked.before)
-        return {"conversation": name, "messages": [message_view(message) for message in seen]}
+        params = read_params(call.params, LocalReadParams, call.method)
+        name = self._canonical_name(params.account_id, params.conversation)
+        address = ChatAddress(channel=LOCAL_CHANNEL, account=params.account_id, to=name, thread=params.thread_id)
+        found = await self._channel(params.account_id).read(address, limit=params.limit, before=params.before)
+        return {"conversation": name, "messages": message_views(found)}
 
     async def _file(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, LocalFileParams, call.method)
-        name = self._canonical_name(asked.account_id, asked.conversation)
-        files = await self._repository.files(asked.account_id, name, asked.message_id)
-        shaped = [
+        params = read_params(call.params, LocalFileParams, call.method)
+        name = self._canonical_name(params.account_id, params.conversation)
+        files = await self._repository.files(params.account_id, name, params.message_id)
+        views = [
             {"name": f.name, "mimeType": f.mime_type, "url": f.url, "content": base64.b64encode(f.data or b"").decode()}
             for f in files
         ]
-        return {"messageId": asked.message_id, "files": shaped}
+        return {"messageId": params.message_id, "files": views}
 
     async def _conversations(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ConversationParams, call.method)
-        return {"conversations": list(await self._repository.conversations(asked.account_id, limit=MAX_READ))}
+        params = read_params(call.params, ConversationParams, call.method)
+        return {"conversations": list(await self._repository.conversations(params.account_id, limit=MAX_READ))}
 
     async def _subscribe(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ConversationParams, call.method)
-        name = self._canonical_name(asked.account_id, asked.conversation)
-        call.peer.subscriptions().add(topic(asked.account_id, name))
+        params = read_params(call.params, ConversationParams, call.method)
+        name = self._canonical_name(params.account_id, params.conversation)
+        call.peer.subscriptions().add(topic(params.account_id, name))
         return {"subscribed": True, "conversation": name}
 
     async def _unsubscribe(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, ConversationParams, call.method)
-        call.peer.subscriptions().discard(
-            topic(asked.account_id, self._canonical_name(asked.account_id, asked.conversation))
-        )
+        params = read_params(call.params, ConversationParams, call.method)
+        name = self._canonical_name(params.account_id, params.conversation)
+        call.peer.subscriptions().discard(topic(params.account_id, name))
         return {"subscribed": False}
 
     def _publish_event(self, account: str, event: LocalEvent) -> None:
         payload: Json = {"conversation": event.conversation, "accountId": account, "kind": event.kind}
-        if event.message is not None:
-            payload["message"] = message_view(event.message)
-        if event.message_id is not None:
-            payload["messageId"] = event.message_id
-        if event.thread is not None:
-            payload["threadId"] = event.thread
+        message = None if event.message is None else message_view(event.message)
+        optional = {"message": message, "messageId": event.message_id, "threadId": event.thread}
+        payload |= {name: value for name, value in optional.items() if value is not None}
         if event.kind == "typing":
             payload["on"] = event.on
         self._publish(RpcEvent(name="local.message", payload=payload, topic=topic(account, event.conversation)))
 
 
 def _parse_sender(params: Json | None, *, vouched: bool) -> Sender:
-    """Whoever may write to the gateway may speak for others, and as the owner with the owner's credential alone."""
+    """A client that may write to the gateway may write for others; as the owner only with the owner's credential."""
     if params is None:
         if not vouched:
             raise _owner_scope_error()
@@ -180,9 +171,9 @@ def _parse_sender(params: Json | None, *, vouched: bool) -> Sender:
 
 
 def _owner_scope_error() -> RpcError:
-    words = "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
+    text = "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
     details = {"code": "MISSING_SCOPE", "missingScope": ADMIN, "requiredScopes": [ADMIN]}
-    return RpcError(words, kind="FORBIDDEN", details=details)
+    return RpcError(text, kind="FORBIDDEN", details=details)
 
 
 def _parse_attachment(params: Json) -> Attachment:

@@ -1,4 +1,4 @@
-"""The Matrix client-server API over HTTP: requests out, JSON or one of the channel's errors back."""
+"""The Matrix client-server API over HTTP: returns JSON or raises one of the channel's errors."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
-CONNECT_WAIT: Final = 10.0  # seconds until we take a server for unreachable
-ANSWER_WAIT: Final = 60.0  # joining a large room takes a homeserver this long
+CONNECT_WAIT: Final = 10.0  # seconds until the server counts as unreachable
+ANSWER_WAIT: Final = 60.0  # seconds; joining a large room can take a homeserver this long
 UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
-ANSWER_LIMIT: Final = 128 * 1024 * 1024  # bytes; the first sync of an account in thousands of rooms stays below
-DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when a server is busy and does not say for how long
+ANSWER_LIMIT: Final = 128 * 1024 * 1024  # bytes; the first sync of an account in thousands of rooms is smaller
+DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when a server limits our rate without naming a time
 
 CLIENT: Final = "/_matrix/client/v3"
 MEDIA: Final = "/_matrix/client/v1/media"
@@ -34,20 +34,19 @@ ERROR_MESSAGES: Final[Mapping[str, str]] = {
 
 
 class MatrixRefused(ChannelRefused):
-    """A refusal, with the server's own code for those who can act on it."""
+    """A refusal, with the server's own code for callers that handle it."""
 
-    def __init__(self, message: str, errcode: str, status: int) -> None:
+    def __init__(self, message: str, errcode: str) -> None:
         super().__init__(message)
         self.errcode = errcode
-        self.status = status
 
 
 class LoggedOut(ChannelError):
-    """The server does not know our token. What is to be sent waits until we are in again."""
+    """The server does not know our token. Messages wait until we are logged in again."""
 
 
 class Homeserver:
-    """One connection pool to one homeserver. `token` may be set later: logging in needs none."""
+    """One connection pool to one homeserver. `token` is of the current login: `MatrixLogin` changes it."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -103,9 +102,7 @@ class Homeserver:
         wait: float = ANSWER_WAIT,
         limit: int = ANSWER_LIMIT,
     ) -> bytes:
-        sent = dict(headers or {})
-        if self.token is not None:
-            sent["Authorization"] = f"Bearer {self.token}"
+        authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         timeout = httpx.Timeout(wait, connect=CONNECT_WAIT)
         try:
             async with self._http.stream(
@@ -113,9 +110,9 @@ class Homeserver:
                 self.url + path,
                 params={key: value for key, value in (params or {}).items() if value is not None},
                 content=data,
-                headers=sent,
+                headers={**(headers or {}), **authorization},
                 timeout=timeout,
-                follow_redirects=method == "GET",  # a media server elsewhere; httpx drops the token on the way there
+                follow_redirects=method == "GET",  # to a media server elsewhere; httpx then drops the token
             ) as response:
                 raw = await read_body(response, limit)
         except ResponseTooLarge:
@@ -128,7 +125,7 @@ class Homeserver:
 
 
 def error_from_response(response: httpx.Response, raw: bytes) -> ChannelError:
-    """What an unsuccessful answer means here."""
+    """The channel's error for an unsuccessful answer."""
     try:
         answer = _decode_object(raw)
     except ChannelError:
@@ -140,8 +137,8 @@ def error_from_response(response: httpx.Response, raw: bytes) -> ChannelError:
         return ChannelError(f"the homeserver failed with status {response.status_code}")
     if code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
         return LoggedOut("the access token of channels.matrix is no longer valid: set a new one")
-    words = ERROR_MESSAGES.get(code) or f"the homeserver refused with {code or response.status_code}"
-    return MatrixRefused(words, code, response.status_code)
+    text = ERROR_MESSAGES.get(code) or f"the homeserver refused with {code or response.status_code}"
+    return MatrixRefused(text, code)
 
 
 def _retry_after(response: httpx.Response, answer: Json) -> float:
@@ -160,10 +157,10 @@ def _decode_object(raw: bytes) -> Json:
 
 
 def quote_segment(text: str) -> str:
-    """`text` as one step of a path."""
+    """`text` as one segment of a path."""
     return quote(text, safe="")
 
 
 def transaction_id(key: str) -> str:
-    """The transaction id for a key: the same event however often it is sent."""
+    """The transaction id for a key: sending again with it makes no second event."""
     return "openclaw-" + hashlib.sha256(key.encode()).hexdigest()[:40]

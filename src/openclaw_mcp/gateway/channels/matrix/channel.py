@@ -3,16 +3,17 @@
 import asyncio
 import re
 import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, get_args
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Struct
 
 from ....core.agent import Attachment
 from ....core.channel import (
+    Ability,
     ChannelAbilities,
     ChannelError,
     ChannelRefused,
@@ -20,61 +21,76 @@ from ....core.channel import (
     DeliveryReceipt,
     OnMessage,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
+from ....core.mime import OCTET_STREAM
 from ....core.model import Json
+from ....core.sessions import now_ms
 from . import events
-from .account import MatrixIdentity, MatrixLogin
 from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused, quote_segment, transaction_id
 from .encryption_port import ENCRYPTION_REQUIRED, MatrixEncryption, NoEncryption
 from .history import RoomHistory, read_pins
+from .login import MatrixIdentity, MatrixLogin, PositionFile
 from .rooms import MatrixRoom, MatrixRooms
 from .settings import MatrixSettings
 from .sync import MatrixReceiver
 
-if TYPE_CHECKING:
-    from .encryption import OlmEncryption
-
 NAME: Final = "matrix"
+MESSAGE_TYPE: Final = "m.room.message"
 TEXT_LIMIT: Final = 4_000  # characters: with its HTML, quoted in an edit and encrypted, below an event's 64 KiB
-TYPING_TIMEOUT_MS: Final = 30_000  # milliseconds clients show us typing unless told otherwise
-REACTION_PAGES: Final = 50  # of a hundred reactions each, looked through for our own
+TYPING_TIMEOUT_MS: Final = 30_000  # milliseconds that clients show us typing, unless we stop it
+REACTION_PAGES: Final = 50  # of a hundred reactions each, searched for our own
 TARGET_PATTERN: Final = re.compile(r"[!#@][^\s/?&]+")
 TARGET_HINT: Final = "a Matrix target is a room id (!…), an alias (#name:server) or a person (@name:server)"
 
 
+class MatrixSession(Struct, frozen=True, kw_only=True):
+    """What one login opened."""
+
+    identity: MatrixIdentity
+    encryption: MatrixEncryption
+    receiver: MatrixReceiver
+
+    @property
+    def rooms(self) -> MatrixRooms:
+        return self.receiver.rooms
+
+
 class MatrixChannel:
-    """A `Channel`. What `run` has learned of the rooms serves everything else; without it the server is asked."""
+    """A `Channel`. Sending uses what `run` has learned of the rooms; of unknown ones the server is asked."""
 
     name = NAME
 
     def __init__(self, settings: MatrixSettings, *, account: str, folder: Path) -> None:
         self.account = account
         self.abilities = ChannelAbilities(
-            can=frozenset(
-                (
-                    "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "pin", "read", "edit",
-                    "typing", "poll",
-                )
-            ),
+            can=frozenset(get_args(Ability)) - {"effect"},
             text_limit=TEXT_LIMIT,
             markup="markdown",
             media=("*/*",),
             media_limit=settings.media_limit,
             once=True,
-        )  # fmt: skip
+        )
         self._settings = settings
         self._folder = folder
         self._server = Homeserver(settings.homeserver)
         self._login = MatrixLogin(settings, self._server, folder, account)
-        self._receiver: MatrixReceiver | None = None
-        self._encryption: MatrixEncryption = NoEncryption()
-        self._setup_lock = asyncio.Lock()
-        self._encrypt_lock = asyncio.Lock()
+        self._session: MatrixSession | None = None
+        """The latest session. It outlives its login: logging in again keeps the rooms and keys."""
+        self._is_logged_in = False
         self._running = False
+        self._login_lock = asyncio.Lock()
+        self._pin_lock = asyncio.Lock()
+        """One change of a room's pin list at a time: each is a read and a write."""
+        self._room_lock = asyncio.Lock()
+        """One direct chat is created at a time: two messages to a new person share it."""
+        self._encrypt_lock = asyncio.Lock()
+        """One message is encrypted at a time: two room keys shared at once would leave devices without either."""
 
     async def aclose(self) -> None:
-        await self._encryption.aclose()
+        if self._session is not None:
+            await self._session.encryption.aclose()
         await self._server.aclose()
 
     def normalize_target(self, target: str) -> str:
@@ -82,20 +98,22 @@ class MatrixChannel:
         text = re.sub(r"^(matrix|room|user|channel):", "", unquote(text), flags=re.IGNORECASE).strip().partition("?")[0]
         if not TARGET_PATTERN.fullmatch(text) or (text[0] in "#@" and ":" not in text):
             raise ChannelRefused(TARGET_HINT)
-        if text[0] in "#@":
-            local, _, server = text.partition(":")
-            text = f"{local.lower() if text[0] == '@' else local}:{server.lower()}"
-        rooms = self._receiver.rooms if self._receiver else None
-        known = rooms and {"@": rooms.find_direct_room, "#": rooms.find_by_alias}.get(text[0])
-        return (known(text) if known else None) or text
+        if text[0] == "!":
+            return text
+        local, _, server = text.partition(":")
+        text = f"{local.lower() if text[0] == '@' else local}:{server.lower()}"
+        if self._session is None:
+            return text
+        rooms = self._session.rooms
+        return (rooms.find_direct_room(text) if text[0] == "@" else rooms.find_by_alias(text)) or text
 
     async def run(self, on_message: OnMessage) -> None:
-        listener = await self._prepare()
+        session = await self._open_session()
         self._running = True
         try:
-            await listener.run(on_message, self._encryption)
+            await session.receiver.run(on_message)
         except LoggedOut as exc:
-            self._login.invalidate()
+            self._is_logged_in = False
             if self._settings.resolve_password(self.account) is None:
                 raise ChannelRefused(str(exc)) from exc
             raise ChannelError("the homeserver ended our login; logging in again") from exc
@@ -103,33 +121,42 @@ class MatrixChannel:
             self._running = False
 
     async def fetch(self, file: Json) -> Attachment:
-        listener = await self._prepare()
-        return await listener.fetch_file(msgspec.convert(file, events.MatrixFile), self._encryption)
+        return await (await self._open_session()).receiver.fetch_file(msgspec.convert(file, events.MatrixFile))
 
     async def status(self) -> Json:
-        known = self._login.identity if self._login.is_logged_in else None
+        session = self._session
+        identity = session.identity if session is not None and self._is_logged_in else None
+        last_sync_at = session.receiver.last_sync_at if session else 0
         return {
-            "connected": self._running and self._receiver is not None and self._receiver.last_sync_at > 0,
+            "connected": self._running and last_sync_at > 0,
             "homeserver": self._server.url,
-            "userId": known.user if known else None,
-            "deviceId": known.device if known else None,
-            "encryption": self._encryption.is_available,
-            "rooms": len(self._receiver.rooms) if self._receiver else 0,
-            "lastSyncAt": self._receiver.last_sync_at if self._receiver else 0,
+            "userId": identity.user if identity else None,
+            "deviceId": identity.device if identity else None,
+            "encryption": session is not None and session.encryption.is_available,
+            "rooms": len(session.rooms) if session else 0,
+            "lastSyncAt": last_sync_at,
         }
 
-    async def _prepare(self) -> MatrixReceiver:
-        """Logged in, keys at hand, rooms as far as they are known."""
-        async with self._setup_lock:
-            me = await self._login.log_in()
-            if self._receiver is None:
-                rooms = MatrixRooms(me.user)
-                if self._settings.encryption:
-                    self._encryption = await self._open_encryption(me)
-                self._receiver = MatrixReceiver(self._settings, self._server, self._login, rooms, self.account)
-            return self._receiver
+    async def _open_session(self) -> MatrixSession:
+        """The current session; logs in if need be."""
+        async with self._login_lock:
+            session = self._session
+            if session is None or not self._is_logged_in:
+                identity = await self._login.log_in()
+                if session is None:
+                    session = self._session = await self._new_session(identity)
+                self._is_logged_in = True
+            return session
 
-    async def _open_encryption(self, identity: MatrixIdentity) -> "OlmEncryption":
+    async def _new_session(self, identity: MatrixIdentity) -> MatrixSession:
+        encryption = await self._open_encryption(identity) if self._settings.encryption else NoEncryption()
+        receiver = MatrixReceiver(
+            self._settings, self._server, encryption, PositionFile(self._folder, identity.user), user=identity.user,
+            account=self.account,
+        )  # fmt: skip
+        return MatrixSession(identity=identity, encryption=encryption, receiver=receiver)
+
+    async def _open_encryption(self, identity: MatrixIdentity) -> MatrixEncryption:
         try:
             # Here for start-up: it takes a second, and most accounts do without.
             from .encryption import OlmEncryption
@@ -137,46 +164,43 @@ class MatrixChannel:
             raise ChannelRefused("channels.matrix.encryption needs the extra: install openclaw-mcp[matrix]") from exc
         if not identity.device:
             raise ChannelRefused("this access token belongs to no device: log in with a password for encryption")
-        sealing = OlmEncryption(self._server, self._folder, user=identity.user, device=identity.device)
-        await sealing.publish_keys()
-        return sealing
+        encryption = OlmEncryption(self._server, self._folder, user=identity.user, device=identity.device)
+        await encryption.publish_keys()
+        return encryption
 
     # ---- sending ----
 
     async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
-        room = await self._resolve_room(address.to)
-        place = events.relation_content(thread=address.thread, reply_to=message.reply_to)
+        session, room = await self._resolve_room(address.to)
+        relation = events.relation_content(thread=address.thread, reply_to=message.reply_to)
         if not message.attachments:
             content = events.text_content(message.text, silent=message.silent)
-            return _receipt([await self._send_event(room, "m.room.message", content | place, key=key)])
+            return _receipt([await self._send_event(session, room, MESSAGE_TYPE, content | relation, key=key)])
         sent = []
         for number, attachment in enumerate(message.attachments):
             caption = message.text if number == 0 else ""
-            content = await self._upload_file(room, attachment, caption=caption)
-            sent.append(await self._send_event(room, "m.room.message", content | place, key=f"{key}/{number}"))
+            content = await self._upload_file(session, room, attachment, caption=caption)
+            part_key = f"{key}/{number}"
+            sent.append(await self._send_event(session, room, MESSAGE_TYPE, content | relation, key=part_key))
         return _receipt(sent)
 
-    async def send_poll(
-        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> DeliveryReceipt:
-        room = await self._resolve_room(address.to)
-        content = events.poll_content(question, options, many=many) | events.relation_content(
-            thread=address.thread, reply_to=None
-        )
-        return _receipt([await self._send_event(room, events.POLL, content, key=key)])
+    async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
+        session, room = await self._resolve_room(address.to)
+        content = events.poll_content(poll) | events.relation_content(thread=address.thread, reply_to=None)
+        return _receipt([await self._send_event(session, room, events.POLL_TYPE, content, key=key)])
 
     async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
-        room = await self._resolve_room(address.to)
-        await self._send_event(room, "m.room.message", events.edit_content(message_id, text))
+        session, room = await self._resolve_room(address.to)
+        await self._send_event(session, room, MESSAGE_TYPE, events.edit_content(message_id, text))
 
     async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None:
-        room = await self._resolve_room(address.to)
+        session, room = await self._resolve_room(address.to)
         if remove:
-            for id in await self._own_reactions(room, message_id, emoji):
+            for id in await self._own_reactions(session, room, message_id, emoji):
                 await self._redact(room.id, id)
             return
         try:
-            # In the open even in encrypted rooms: clients and servers count reactions by what they can see.
+            # Not encrypted even in encrypted rooms: clients and servers count the reactions they can read.
             path = f"{CLIENT}/rooms/{quote_segment(room.id)}/send/m.reaction/{secrets.token_hex(16)}"
             await self._server.put(path, events.reaction_content(message_id, emoji))
         except MatrixRefused as exc:
@@ -184,54 +208,57 @@ class MatrixChannel:
                 raise
 
     async def delete(self, address: ChatAddress, message_id: str) -> None:
-        await self._redact((await self._resolve_room(address.to)).id, message_id)
+        _, room = await self._resolve_room(address.to)
+        await self._redact(room.id, message_id)
 
     async def pin(self, address: ChatAddress, message_id: str, *, remove: bool = False) -> None:
-        room = await self._resolve_room(address.to)
-        async with self._setup_lock:  # one change of the list after the other
-            listed = [id for id in await read_pins(self._server, room.id) if id != message_id]
-            pinned = listed if remove else [*listed, message_id]
-            await self._server.put(
-                f"{CLIENT}/rooms/{quote_segment(room.id)}/state/m.room.pinned_events/", {"pinned": pinned}
-            )
+        _, room = await self._resolve_room(address.to)
+        async with self._pin_lock:
+            others = [id for id in await read_pins(self._server, room.id) if id != message_id]
+            pinned = {"pinned": others if remove else [*others, message_id]}
+            await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/state/m.room.pinned_events/", pinned)
 
     async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
-        room = await self._resolve_room(address.to)
-        history = RoomHistory(self._server, self._encryption, room, self._login.identity.user)
+        session, room = await self._resolve_room(address.to)
+        history = RoomHistory(self._server, session.encryption, room, session.identity.user)
         return await history.read(address, limit=limit, before=before)
 
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
-        room, me = await self._resolve_room(address.to), self._login.identity.user
+        session, room = await self._resolve_room(address.to)
         body: Json = {"typing": on} | ({"timeout": TYPING_TIMEOUT_MS} if on else {})
-        await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/typing/{quote_segment(me)}", body)
+        user = quote_segment(session.identity.user)
+        await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/typing/{user}", body)
 
-    async def _send_event(self, room: MatrixRoom, kind: str, content: Json, *, key: str | None = None) -> str:
+    async def _send_event(
+        self, session: MatrixSession, room: MatrixRoom, kind: str, content: Json, *, key: str | None = None
+    ) -> str:
         if room.encrypted:
-            async with self._encrypt_lock:  # two keys shared at once would leave some devices without either
-                content = await self._encryption.encrypt(room.id, kind, content, await self._member_ids(room))
+            async with self._encrypt_lock:
+                content = await session.encryption.encrypt(room.id, kind, content, await self._member_ids(room))
             kind = "m.room.encrypted"
-        name = secrets.token_hex(16) if key is None else transaction_id(key)
-        answer = await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/send/{kind}/{name}", content)
+        transaction = secrets.token_hex(16) if key is None else transaction_id(key)
+        answer = await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/send/{kind}/{transaction}", content)
         id = str(answer["event_id"])
-        assert self._receiver is not None
-        self._receiver.remember_own_message(id)
+        session.receiver.remember_own_message(id)
         return id
 
-    async def _upload_file(self, room: MatrixRoom, attachment: Attachment, *, caption: str) -> Json:
+    async def _upload_file(
+        self, session: MatrixSession, room: MatrixRoom, attachment: Attachment, *, caption: str
+    ) -> Json:
         if attachment.data is None:
             raise ChannelRefused("an attachment without its bytes can't be sent to Matrix")
-        data, sealed, mime_type, name = attachment.data, None, attachment.mime_type, attachment.name
+        data, encryption_info, mime_type, name = attachment.data, None, attachment.mime_type, attachment.name
         if room.encrypted:
-            data, sealed = self._encryption.encrypt_file(data)
-            mime_type, name = "application/octet-stream", None  # the server need not know
+            data, encryption_info = session.encryption.encrypt_file(data)
+            mime_type, name = OCTET_STREAM, None  # the server need not know
         uri = await self._server.upload(data, mime_type=mime_type, name=name)
-        return events.file_content(attachment, uri, caption=caption, encryption_info=sealed)
+        return events.file_content(attachment, uri, caption=caption, encryption_info=encryption_info)
 
     async def _redact(self, room: str, message_id: str) -> None:
         path = f"{CLIENT}/rooms/{quote_segment(room)}/redact/{quote_segment(message_id)}/{secrets.token_hex(16)}"
         await self._server.put(path, {})
 
-    async def _own_reactions(self, room: MatrixRoom, message_id: str, emoji: str) -> list[str]:
+    async def _own_reactions(self, session: MatrixSession, room: MatrixRoom, message_id: str, emoji: str) -> list[str]:
         relations = f"/_matrix/client/v1/rooms/{quote_segment(room.id)}/relations/{quote_segment(message_id)}"
         path = f"{relations}/m.annotation/m.reaction"
         found: list[str] = []
@@ -241,7 +268,7 @@ class MatrixChannel:
             found += [
                 str(event["event_id"])
                 for event in page.get("chunk") or []
-                if event.get("sender") == self._login.identity.user and events.relation(event).get("key") == emoji
+                if event.get("sender") == session.identity.user and events.relation(event).get("key") == emoji
             ]
             token = page.get("next_batch")
             if token is None:
@@ -250,45 +277,41 @@ class MatrixChannel:
 
     # ---- rooms ----
 
-    async def _resolve_room(self, target: str) -> MatrixRoom:
-        """The room a target names. Raises ChannelRefused when it is encrypted and we are not."""
-        listener = await self._prepare()
-        id = await self._resolve_room_id(listener, target)
-        room = listener.rooms.get(id)
-        if room is None:
-            room = MatrixRoom(id=id, encrypted=await self._has_state(id, "m.room.encryption"))
-        if room.encrypted and not self._encryption.is_available:
+    async def _resolve_room(self, target: str) -> tuple[MatrixSession, MatrixRoom]:
+        """The room that a target names. Raises ChannelRefused when it is encrypted and we have no encryption."""
+        session = await self._open_session()
+        id = await self._resolve_room_id(session, target)
+        room = session.rooms.get(id) or MatrixRoom(id=id, encrypted=await self._is_encrypted(id))
+        if room.encrypted and not session.encryption.is_available:
             raise ChannelRefused(ENCRYPTION_REQUIRED)
-        return room
+        return session, room
 
-    async def _resolve_room_id(self, receiver: MatrixReceiver, target: str) -> str:
+    async def _resolve_room_id(self, session: MatrixSession, target: str) -> str:
         if target.startswith("!"):
             return target
         if target.startswith("#"):
-            known = receiver.rooms.find_by_alias(target)
+            known = session.rooms.find_by_alias(target)
             return known or str((await self._server.get(f"{CLIENT}/directory/room/{quote_segment(target)}"))["room_id"])
-        async with self._setup_lock:  # two letters to a new person open one room
-            return receiver.rooms.find_direct_room(target) or await self._create_direct_room(receiver, target)
+        async with self._room_lock:
+            return session.rooms.find_direct_room(target) or await self._create_direct_room(session, target)
 
-    async def _create_direct_room(self, receiver: MatrixReceiver, user: str) -> str:
+    async def _create_direct_room(self, session: MatrixSession, user: str) -> str:
         body: Json = {"preset": "trusted_private_chat", "is_direct": True, "invite": [user]}
-        if self._encryption.is_available:
+        if session.encryption.is_available:
             rule = {"algorithm": "m.megolm.v1.aes-sha2"}
             body["initial_state"] = [{"type": "m.room.encryption", "state_key": "", "content": rule}]
         room = str((await self._server.post(f"{CLIENT}/createRoom", body))["room_id"])
-        # Known before the next sync tells of it, so that a second letter finds it.
-        people = [(self._login.identity.user, "join"), (user, "invite")]
-        state = [{"type": "m.room.member", "state_key": who, "content": {"membership": m}} for who, m in people]
+        # Known before the next sync contains it, so that a second message finds it.
+        members = [(session.identity.user, "join"), (user, "invite")]
+        state = [{"type": "m.room.member", "state_key": id, "content": {"membership": m}} for id, m in members]
         counts = {"m.joined_member_count": 1, "m.invited_member_count": 1}
-        receiver.rooms.update(room, {"state": {"events": [*state, *body.get("initial_state", [])]}, "summary": counts})
-        lists = receiver.rooms.add_direct_room(user=user, room=room)
-        me = quote_segment(self._login.identity.user)
-        await self._server.put(f"{CLIENT}/user/{me}/account_data/m.direct", lists)
+        session.rooms.update(room, {"state": {"events": [*state, *body.get("initial_state", [])]}, "summary": counts})
+        await session.receiver.add_direct_room(user, room)
         return room
 
-    async def _has_state(self, room: str, kind: str) -> bool:
+    async def _is_encrypted(self, room: str) -> bool:
         try:
-            await self._server.get(f"{CLIENT}/rooms/{quote_segment(room)}/state/{kind}/")
+            await self._server.get(f"{CLIENT}/rooms/{quote_segment(room)}/state/m.room.encryption/")
         except MatrixRefused as exc:
             if exc.errcode == "M_NOT_FOUND":
                 return False
@@ -305,5 +328,5 @@ class MatrixChannel:
 
 
 def _receipt(sent: list[str]) -> DeliveryReceipt:
-    more: Json = {"messageIds": sent} if len(sent) > 1 else {}
-    return DeliveryReceipt(message_id=sent[0], at=int(time.time() * 1000), extra=more)
+    extra: Json = {"messageIds": sent} if len(sent) > 1 else {}
+    return DeliveryReceipt(message_id=sent[0], at=now_ms(), extra=extra)

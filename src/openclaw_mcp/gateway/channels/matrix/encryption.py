@@ -1,6 +1,6 @@
-"""End-to-end encryption by matrix-nio's Olm machine (the `matrix` extra). We carry its requests; it holds the keys.
+"""End-to-end encryption by matrix-nio's Olm machine (the `matrix` extra). It holds the keys; we make its requests.
 
-Devices are trusted when first seen: a bot has nobody who compares emoji. Keys lie in the account's folder.
+Devices are trusted when first seen: a bot has no person to compare emoji. Keys are stored in the account's folder.
 """
 
 import json
@@ -8,9 +8,9 @@ import logging
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-# nio takes a second to import; only an account with encryption switched on comes here.
+# nio takes a second to import; this module is imported only for an account with encryption switched on.
 from nio.crypto import Olm, decrypt_attachment, encrypt_attachment
 from nio.events import BadEvent, EncryptedToDeviceEvent, MegolmEvent, ToDeviceEvent, UnknownBadEvent
 from nio.exceptions import EncryptionError
@@ -21,6 +21,7 @@ from ....core.channel import ChannelError, ChannelRefused
 from ....core.model import Json
 from ....net.files import create_if_absent
 from .api import CLIENT, Homeserver
+from .events import event_list
 
 MAX_SHARE_REQUESTS: Final = 100  # to-device requests for one room key, twenty devices each: two thousand devices
 KEY_TIMEOUT_MS: Final = 10_000  # milliseconds the homeserver may ask other servers for keys
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class OlmEncryption:
-    """A `Sealer`: seals what goes into encrypted rooms and opens what comes out, for one device."""
+    """A `MatrixEncryption` for one device."""
 
     is_available = True
 
@@ -38,16 +39,12 @@ class OlmEncryption:
         store = SqliteStore(user, device, str(folder), pickle_key=pickle, database_name="keys.sqlite")
         self._olm = Olm(user, device, store)
         self._server = server
-        self._user = user
 
     async def aclose(self) -> None:
         self._olm.store.database.close()
 
     async def process_sync(self, sync: Json) -> bool:
-        """What a sync brings for the keys, before its messages are opened; whether there are new keys."""
-        fresh = False
-        for raw in _events(sync.get("to_device")):
-            fresh = self._handle_to_device(raw) or fresh
+        handled = [self._handle_to_device(event) for event in event_list(sync.get("to_device"))]
         counts = sync.get("device_one_time_keys_count")
         if isinstance(counts, dict):
             self._olm.uploaded_key_count = int(counts.get("signed_curve25519", 0))
@@ -55,30 +52,28 @@ class OlmEncryption:
         changed = set(lists.get("changed") or ()) if isinstance(lists, dict) else set()
         if changed & self._olm.tracked_users:
             self._olm.add_changed_users(changed & self._olm.tracked_users)
-            self._olm.outbound_group_sessions.clear()  # somebody has another device: it gets the next key, not this
+            self._olm.outbound_group_sessions.clear()  # a user has another device: it gets the next key, not this one
         await self.publish_keys()
-        return fresh
+        return any(handled)
 
     async def publish_keys(self) -> None:
-        """Have our own keys on the server, with enough one-time keys among them."""
+        """Upload our keys, with enough one-time keys among them."""
         if self._olm.should_upload_keys:
             answer = await self._server.post(f"{CLIENT}/keys/upload", self._olm.share_keys())
             self._olm.handle_response(KeysUploadResponse.from_dict(answer))
 
     def rotate_room_key(self, room: str) -> None:
-        """Somebody came or went: what is said from now on has a key of its own."""
         self._olm.outbound_group_sessions.pop(room, None)
 
     def decrypt(self, event: Json, room: str) -> Json | None:
-        """The event inside an encrypted one; None while its key has not come."""
-        sealed = MegolmEvent.from_dict({**event, "room_id": room})
-        if not isinstance(sealed, MegolmEvent):
+        encrypted = MegolmEvent.from_dict({**event, "room_id": room})
+        if not isinstance(encrypted, MegolmEvent):
             return None
         try:
-            inner = self._olm.decrypt_megolm_event(sealed, room)
-        except Exception as exc:  # noqa: BLE001  (a stranger's bytes; whatever they trip over must not deafen us)
+            inner = self._olm.decrypt_megolm_event(encrypted, room)
+        except Exception as exc:  # noqa: BLE001  (bytes of unknown senders: no failure may end the sync)
             if not isinstance(exc, EncryptionError):
-                logger.warning("matrix: an encrypted message makes no sense (%s)", type(exc).__name__)
+                logger.warning("matrix: encrypted message ignored (%s)", type(exc).__name__)
             return None
         if isinstance(inner, BadEvent | UnknownBadEvent):
             return None
@@ -86,27 +81,26 @@ class OlmEncryption:
         return {**event, "type": source.get("type"), "content": source.get("content")}
 
     async def encrypt(self, room: str, kind: str, content: Json, users: Sequence[str]) -> Json:
-        """The content of an `m.room.encrypted` event that `people` can open."""
         await self._query_device_keys(users)
         if self._olm.should_share_group_session(room):
             await self._share_room_key(room, users)
-        place = content.get("m.relates_to")  # outside, where the server needs it
+        relation = content.get("m.relates_to")  # not encrypted: the server needs it
         inside = {name: value for name, value in content.items() if name != "m.relates_to"}
-        sealed: Json = self._olm.group_encrypt(room, {"type": kind, "content": inside})
-        return {**sealed, "m.relates_to": place} if place is not None else sealed
+        encrypted: Json = self._olm.group_encrypt(room, {"type": kind, "content": inside})
+        return {**encrypted, "m.relates_to": relation} if relation is not None else encrypted
 
     def encrypt_file(self, data: bytes) -> tuple[bytes, Json]:
-        sealed: tuple[bytes, Json] = encrypt_attachment(data)
-        return sealed
+        encrypted: tuple[bytes, Json] = encrypt_attachment(data)
+        return encrypted
 
     def decrypt_file(self, data: bytes, encryption_info: Json) -> bytes:
         try:
-            opened: bytes = decrypt_attachment(
+            decrypted: bytes = decrypt_attachment(
                 data, encryption_info["key"]["k"], encryption_info["hashes"]["sha256"], encryption_info["iv"]
             )
         except (EncryptionError, KeyError, TypeError) as exc:
             raise ChannelRefused("the attachment can't be opened with the key that came with it") from exc
-        return opened
+        return decrypted
 
     def _handle_to_device(self, raw: Json) -> bool:
         event = ToDeviceEvent.parse_event(raw)
@@ -115,22 +109,22 @@ class OlmEncryption:
         try:
             return self._olm.handle_to_device_event(event) is not None
         except Exception as exc:  # noqa: BLE001  (as above)
-            logger.warning("matrix: a message to this device makes no sense (%s)", type(exc).__name__)
+            logger.warning("matrix: message to this device ignored (%s)", type(exc).__name__)
             return False
 
     async def _query_device_keys(self, users: Sequence[str]) -> None:
-        """Have the device keys of everybody here."""
+        """Fetch the device keys of these users."""
         unknown = (set(users) - self._olm.tracked_users) | (self._olm.users_for_key_query & set(users))
         if unknown:
             body = {"timeout": KEY_TIMEOUT_MS, "device_keys": {user: [] for user in sorted(unknown)}}
             answer = await self._server.post(f"{CLIENT}/keys/query", body)
             response = KeysQueryResponse.from_dict(answer)
             if not isinstance(response, KeysQueryResponse):
-                raise ChannelError("the homeserver's answer about device keys makes no sense")
+                raise ChannelError("the homeserver's answer about device keys is malformed")
             self._olm.handle_response(response)
 
     async def _share_room_key(self, room: str, users: Sequence[str]) -> None:
-        """Give every device here the room's key, one by one over Olm."""
+        """Send the room's key to every device of these users, over Olm."""
         missing = self._olm.get_missing_sessions(list(users))
         if missing:
             wanted = {user: dict.fromkeys(devices, "signed_curve25519") for user, devices in missing.items()}
@@ -152,8 +146,3 @@ class OlmEncryption:
             await self._server.put(path, json.loads(json.dumps(messages)))
             session.users_shared_with.update(shared)
         raise ChannelRefused("the room has more devices than a key can be given to")
-
-
-def _events(part: Any) -> list[Json]:
-    events = part.get("events") if isinstance(part, dict) else None
-    return [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []

@@ -1,4 +1,4 @@
-"""What the channel asks of encryption, and the answer of an account that has none."""
+"""The port of encryption, and its implementation for accounts without it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,19 +12,19 @@ ENCRYPTION_REQUIRED = "the room is encrypted: set channels.matrix.encryption, an
 class MatrixEncryption(Protocol):
     @property
     def is_available(self) -> bool:
-        """Whether there is a chance to open a message later that can't be opened now."""
+        """Whether a message that can't be decrypted now may be decrypted later."""
 
     async def process_sync(self, sync: Json) -> bool:
-        """What a sync brings for the keys, before its messages are opened; whether there are new keys."""
+        """Process a sync's keys, before its messages are decrypted; returns whether there are new keys."""
 
     def rotate_room_key(self, room: str) -> None:
-        """Somebody came or went: what is said from now on has a key of its own."""
+        """The members changed: later messages need a new key."""
 
     def decrypt(self, event: Json, room: str) -> Json | None:
-        """The event inside an encrypted one; None while its key has not come."""
+        """The event inside an encrypted one; None while its key has not arrived."""
 
     async def encrypt(self, room: str, kind: str, content: Json, users: Sequence[str]) -> Json:
-        """The content of an `m.room.encrypted` event that `people` can open."""
+        """The content of an `m.room.encrypted` event that `users` can decrypt."""
 
     def encrypt_file(self, data: bytes) -> tuple[bytes, Json]: ...
 
@@ -35,7 +35,7 @@ class MatrixEncryption(Protocol):
 
 
 class NoEncryption:
-    """Encryption is off: encrypted messages stay closed, and nothing is sent into an encrypted room in the open."""
+    """Encryption is off: encrypted messages are not read, and nothing is sent unencrypted into an encrypted room."""
 
     is_available = False
 

@@ -1,27 +1,29 @@
-"""Matrix events: what we write into one, and what one of anybody's says. Pure, and doubtful of everything it reads."""
+"""Builds and parses Matrix events. Pure, and trusts no field of what it parses."""
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from ....core.agent import Attachment
+from ....core.channel import Poll
+from ....core.mime import OCTET_STREAM
 from ....core.model import Json
+from ..json_values import as_dict, as_dicts, as_int, as_text
 from ..markup import to_html
 
-POLL: Final = "org.matrix.msc3381.poll.start"
-"""The name every client in use writes and shows; the stable one, `m.poll.start`, is read as well."""
-MESSAGE_TYPES: Final = ("m.room.message", "m.sticker", POLL, "m.poll.start")
+POLL_TYPE: Final = "org.matrix.msc3381.poll.start"
+"""The type that every client in use writes and shows; the stable one, `m.poll.start`, is read too."""
+MESSAGE_TYPES: Final = ("m.room.message", "m.sticker", POLL_TYPE, "m.poll.start")
 MSGTYPES: Final = {"image": "m.image", "audio": "m.audio", "video": "m.video", "file": "m.file"}
-MEDIA_TYPES: Final = (*MSGTYPES.values(), "m.sticker")  # no set: what a stranger puts there may not be hashable
+MEDIA_TYPES: Final = (*MSGTYPES.values(), "m.sticker")  # not a set: an unknown sender's value may not be hashable
 USER_ID: Final = re.compile(r"(?<![\w/])@[a-z0-9._=/+-]+:[A-Za-z0-9.-]+(?::\d{1,5})?(?<![.:-])")
-FALLBACK_LENGTH: Final = 500  # characters of an edit that clients without edits are shown; the event has a size limit
+FALLBACK_LENGTH: Final = 500  # characters of an edit for clients without edits; events have a size limit
 REPLY_QUOTE: Final = re.compile(r"\A(?:> ?.*\n)+\n?")
 
 
 class MatrixFile(Struct, frozen=True, kw_only=True):
-    """A file in an event. `sealed` holds the key when it lies encrypted on the server."""
+    """A file in an event. `sealed` holds the key when the file is encrypted on the server."""
 
     name: str
     mime_type: str
@@ -34,11 +36,11 @@ class MatrixFile(Struct, frozen=True, kw_only=True):
         return {"name": self.name, "mimeType": self.mime_type, "size": self.size}
 
 
-# ---- what we write ----
+# ---- built ----
 
 
 def text_content(text: str, *, silent: bool = False) -> Json:
-    """A text message. A silent one is a notice: clients show it and ring for nobody."""
+    """A text message. A silent one is a notice: clients show it without a notification."""
     content: Json = {"msgtype": "m.notice" if silent else "m.text", "body": text}
     return content | _html_fields(text) | {"m.mentions": _mentions(text)}
 
@@ -52,33 +54,32 @@ def file_content(attachment: Attachment, uri: str, *, caption: str, encryption_i
 
 
 def relation_content(*, thread: str | None, reply_to: str | None) -> Json:
-    """The part of a content that places it in a thread, or after the message it answers."""
+    """The part of a content that names its thread, or the message it answers."""
     if thread is not None:
-        inside = {"rel_type": "m.thread", "event_id": thread, "is_falling_back": reply_to is None}
-        return {"m.relates_to": {**inside, "m.in_reply_to": {"event_id": reply_to or thread}}}
+        relation = {"rel_type": "m.thread", "event_id": thread, "is_falling_back": reply_to is None}
+        return {"m.relates_to": {**relation, "m.in_reply_to": {"event_id": reply_to or thread}}}
     return {"m.relates_to": {"m.in_reply_to": {"event_id": reply_to}}} if reply_to is not None else {}
 
 
 def edit_content(message_id: str, text: str) -> Json:
-    new = text_content(text)
-    shown = {"msgtype": "m.text", "body": f"* {text[:FALLBACK_LENGTH]}", "m.mentions": {}}
-    return {**shown, "m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": message_id}}
+    fallback = {"msgtype": "m.text", "body": f"* {text[:FALLBACK_LENGTH]}", "m.mentions": {}}
+    relation = {"rel_type": "m.replace", "event_id": message_id}
+    return {**fallback, "m.new_content": text_content(text), "m.relates_to": relation}
 
 
 def reaction_content(message_id: str, emoji: str) -> Json:
     return {"m.relates_to": {"rel_type": "m.annotation", "event_id": message_id, "key": emoji}}
 
 
-def poll_content(question: str, options: Sequence[str], *, many: bool) -> Json:
-    listed = "\n".join([question, *(f"{number}. {option}" for number, option in enumerate(options, 1))])
+def poll_content(poll: Poll) -> Json:
     text = "org.matrix.msc1767.text"
     start = {
-        "question": {text: question, "body": question, "msgtype": "m.text"},
+        "question": {text: poll.question, "body": poll.question, "msgtype": "m.text"},
         "kind": "org.matrix.msc3381.poll.disclosed",
-        "max_selections": len(options) if many else 1,
-        "answers": [{"id": str(number), text: option} for number, option in enumerate(options, 1)],
+        "max_selections": len(poll.options) if poll.many else 1,
+        "answers": [{"id": str(number), text: option} for number, option in enumerate(poll.options, 1)],
     }
-    return {POLL: start, text: listed}
+    return {POLL_TYPE: start, text: poll.text}
 
 
 def _html_fields(text: str) -> Json:
@@ -87,32 +88,36 @@ def _html_fields(text: str) -> Json:
 
 
 def _mentions(text: str) -> Json:
-    people = list(dict.fromkeys(USER_ID.findall(text)))
-    return {"user_ids": people} if people else {}
+    users = list(dict.fromkeys(USER_ID.findall(text)))
+    return {"user_ids": users} if users else {}
 
 
-# ---- what we read ----
+# ---- parsed ----
+
+
+def event_list(part: Any) -> list[Json]:
+    """The events of a part of a sync."""
+    return as_dicts(part.get("events") if isinstance(part, dict) else part)
 
 
 def content_of(event: Json) -> Json:
-    return _dict(event.get("content"))
+    return as_dict(event.get("content"))
 
 
 def latest_content(event: Json) -> tuple[Json, bool]:
-    """The content as last edited, and whether it ever was."""
-    replaced = _dict(_dict(_dict(event.get("unsigned")).get("m.relations")).get("m.replace"))
-    new = _dict(content_of(replaced).get("m.new_content"))
+    """The content as last edited, and whether it was edited."""
+    replaced = as_dict(as_dict(as_dict(event.get("unsigned")).get("m.relations")).get("m.replace"))
+    new = as_dict(content_of(replaced).get("m.new_content"))
     return (new, True) if new else (content_of(event), False)
 
 
 def timestamp_ms(event: Json) -> int:
-    """When the server says it was, Unix milliseconds."""
-    at = event.get("origin_server_ts")
-    return at if isinstance(at, int) else 0
+    """The server's time of the event, Unix milliseconds."""
+    return as_int(event.get("origin_server_ts"))
 
 
 def relation(event: Json) -> Json:
-    return _dict(content_of(event).get("m.relates_to"))
+    return as_dict(content_of(event).get("m.relates_to"))
 
 
 def is_edit(event: Json) -> bool:
@@ -120,84 +125,71 @@ def is_edit(event: Json) -> bool:
 
 
 def thread_of(event: Json) -> str | None:
-    place = relation(event)
-    return _text(place.get("event_id")) if place.get("rel_type") == "m.thread" else None
+    related = relation(event)
+    return as_text(related.get("event_id")) if related.get("rel_type") == "m.thread" else None
 
 
 def reply_of(event: Json) -> str | None:
     """The message it answers; not the one a thread names for clients without threads."""
-    place = relation(event)
-    if place.get("rel_type") == "m.thread" and place.get("is_falling_back") is True:
+    related = relation(event)
+    if related.get("rel_type") == "m.thread" and related.get("is_falling_back") is True:
         return None
-    return _text(_dict(place.get("m.in_reply_to")).get("event_id"))
+    return as_text(as_dict(related.get("m.in_reply_to")).get("event_id"))
 
 
 def text_of(event: Json, content: Json) -> str:
-    """What it says, as a person would read it."""
-    if event.get("type") in (POLL, "m.poll.start"):
-        return _poll_text(content)
-    body = _text(content.get("body")) or ""
+    """Its text as a person would read it."""
+    if event.get("type") in (POLL_TYPE, "m.poll.start"):
+        return (poll_of(content) or Poll(question="", options=())).text
+    body = as_text(content.get("body")) or ""
     if event.get("type") == "m.sticker":
         return body
     if content.get("msgtype") in MEDIA_TYPES:
-        name = _text(content.get("filename"))
+        name = as_text(content.get("filename"))
         return body if name is not None and name != body else ""
     if reply_of(event) is not None and body.startswith("> <"):
-        body = REPLY_QUOTE.sub("", body)  # older clients repeat what they answer
+        body = REPLY_QUOTE.sub("", body)  # older clients quote what they answer
     return f"/me {body}" if content.get("msgtype") == "m.emote" else body
 
 
 def media_of(event: Json, content: Json) -> MatrixFile | None:
     kind = "m.sticker" if event.get("type") == "m.sticker" else content.get("msgtype")
-    sealed = _dict(content.get("file"))
-    uri = _text(sealed.get("url")) or _text(content.get("url"))
+    sealed = as_dict(content.get("file"))
+    uri = as_text(sealed.get("url")) or as_text(content.get("url"))
     if kind not in MEDIA_TYPES or uri is None:
         return None
-    info, size = _dict(content.get("info")), _dict(content.get("info")).get("size")
+    info = as_dict(content.get("info"))
     return MatrixFile(
-        name=_text(content.get("filename")) or _text(content.get("body")) or "file",
-        mime_type=_text(info.get("mimetype")) or "application/octet-stream",
-        size=size if isinstance(size, int) else 0,
+        name=as_text(content.get("filename")) or as_text(content.get("body")) or "file",
+        mime_type=as_text(info.get("mimetype")) or OCTET_STREAM,
+        size=as_int(info.get("size")),
         uri=uri,
         sealed=sealed or None,
     )
 
 
 def mentions_user(content: Json, user: str, display_name: str | None) -> bool:
-    """Whether a message speaks to `user`: as it declares, or else as its words do."""
+    """Whether a message mentions `user`: as it declares, else by its text."""
     declared = content.get("m.mentions")
     if isinstance(declared, dict):
-        people = declared.get("user_ids")
-        return isinstance(people, list) and user in people
-    said = " ".join(_text(content.get(key)) or "" for key in ("body", "formatted_body"))
-    called = [user, user.partition(":")[0], *([display_name] if display_name else [])]
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said, re.IGNORECASE) for name in called)
+        users = declared.get("user_ids")
+        return isinstance(users, list) and user in users
+    text = " ".join(as_text(content.get(key)) or "" for key in ("body", "formatted_body"))
+    names = [user, user.partition(":")[0], *([display_name] if display_name else [])]
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) for name in names)
 
 
-def poll_of(content: Json) -> Json | None:
-    """`{question, options}` of a poll, in any of its spellings."""
-    start = _dict(content.get(POLL)) or _dict(content.get("m.poll.start")) or _dict(content.get("m.poll"))
+def poll_of(content: Json) -> Poll | None:
+    """The poll in a content, under any of its names; not how many options one may choose."""
+    start = as_dict(content.get(POLL_TYPE)) or as_dict(content.get("m.poll.start")) or as_dict(content.get("m.poll"))
     answers = start.get("answers")
-    options = [_extensible_text(one) for one in answers] if isinstance(answers, list) else []
-    return {"question": _extensible_text(start.get("question")), "options": options} if start else None
-
-
-def _poll_text(content: Json) -> str:
-    asked = poll_of(content) or {"question": "", "options": []}
-    return "\n".join([asked["question"], *(f"{number}. {text}" for number, text in enumerate(asked["options"], 1))])
+    options = tuple(_extensible_text(answer) for answer in answers) if isinstance(answers, list) else ()
+    return Poll(question=_extensible_text(start.get("question")), options=options) if start else None
 
 
 def _extensible_text(part: Any) -> str:
-    """The text of an extensible part, in either of its spellings."""
-    found = _dict(part).get("org.matrix.msc1767.text", _dict(part).get("m.text"))
+    """The text of an extensible part, in either of its forms."""
+    found = as_dict(part).get("org.matrix.msc1767.text", as_dict(part).get("m.text"))
     if isinstance(found, list) and found:
-        found = _dict(found[0]).get("body")
-    return _text(found) or ""
-
-
-def _dict(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+        found = as_dict(found[0]).get("body")
+    return as_text(found) or ""

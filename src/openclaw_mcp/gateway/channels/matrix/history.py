@@ -1,4 +1,4 @@
-"""Reading a Matrix room: its newest messages with their edits, reactions and pins."""
+"""Reads a Matrix room: its newest messages with their edits, reactions and pins."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,12 +13,12 @@ from .encryption_port import MatrixEncryption
 from .rooms import MatrixRoom
 
 PAGE_SIZE: Final = 100  # events asked for at once
-MAX_PAGES: Final = 20  # pages walked for one read: a room full of reactions still gives its last messages
+MAX_PAGES: Final = 20  # pages fetched for one read: enough to find the last messages in a room full of reactions
 EVENT_FILTER: Final = msgspec.json.encode({"types": [*events.MESSAGE_TYPES, "m.room.encrypted", "m.reaction"]}).decode()
 
 
 class RoomHistory:
-    """One look at a room. Reactions are those given since the oldest message found, and the place it looked from."""
+    """One read of a room. Reactions are those between the oldest message found and where the read began."""
 
     def __init__(self, server: Homeserver, encryption: MatrixEncryption, room: MatrixRoom, user_id: str) -> None:
         self._server = server
@@ -56,19 +56,18 @@ class RoomHistory:
         return str((await self._server.get(path, {"limit": 0}))["start"])
 
     async def _add_thread_root(self, id: str) -> None:
-        self._classify(
-            await self._server.get(f"{CLIENT}/rooms/{quote_segment(self._room.id)}/event/{quote_segment(id)}")
-        )
+        path = f"{CLIENT}/rooms/{quote_segment(self._room.id)}/event/{quote_segment(id)}"
+        self._classify(await self._server.get(path))
 
     def _classify(self, event: Json) -> None:
-        """Newest first: an edit is met before what it replaces."""
+        """Events are read newest first: an edit before what it replaces."""
         if event.get("type") == "m.room.encrypted":
             event = self._encryption.decrypt(event, self._room.id) or event
-        place = events.relation(event)
-        target = str(place.get("event_id"))
+        relation = events.relation(event)
+        target = str(relation.get("event_id"))
         if event.get("type") == "m.reaction":
-            mark = {"emoji": str(place.get("key")), "sender": str(event.get("sender"))}
-            self._reactions.setdefault(target, []).append(mark)
+            reaction = {"emoji": str(relation.get("key")), "sender": str(event.get("sender"))}
+            self._reactions.setdefault(target, []).append(reaction)
         elif events.is_edit(event):
             self._edits.setdefault(target, event)
         elif event.get("type") in events.MESSAGE_TYPES and events.content_of(event):
@@ -78,7 +77,7 @@ class RoomHistory:
         id, user = str(event["event_id"]), str(event.get("sender"))
         content, edited = events.latest_content(event)
         edit = self._edits.get(id)
-        if edit is not None and edit.get("sender") == user:  # nobody edits for another
+        if edit is not None and edit.get("sender") == user:  # only the author can edit a message
             content, edited = events.content_of(edit).get("m.new_content") or content, True
         media, poll = events.media_of(event, content), events.poll_of(content)
         return StoredMessage(
@@ -93,7 +92,7 @@ class RoomHistory:
             reactions=tuple(reversed(self._reactions.get(id, ()))),
             pinned=id in pinned,
             edited=edited,
-            extra={} if poll is None else {"poll": poll},
+            extra={} if poll is None else {"poll": {"question": poll.question, "options": list(poll.options)}},
         )
 
 
@@ -104,5 +103,5 @@ async def read_pins(server: Homeserver, room: str) -> list[str]:
         if exc.errcode == "M_NOT_FOUND":
             return []
         raise
-    listed = content.get("pinned")
-    return [id for id in listed if isinstance(id, str)] if isinstance(listed, list) else []
+    ids = content.get("pinned")
+    return [id for id in ids if isinstance(id, str)] if isinstance(ids, list) else []

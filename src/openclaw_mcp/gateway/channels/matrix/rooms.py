@@ -1,13 +1,14 @@
-"""What an account knows of its rooms, as the syncs tell it: names, members, encryption, who is talked to alone."""
+"""The rooms of an account, as the syncs describe them: names, members, encryption, direct chats."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from ....core.model import Json
+from ..json_values import as_dict, as_int, as_text
+from .events import content_of, event_list
 
-DIRECT_ROOM_MEMBERS: Final = 2  # a conversation between us and one other
+DIRECT_ROOM_MEMBERS: Final = 2  # we and one other person
 
 
 class MatrixRoom(Struct, kw_only=True):
@@ -16,26 +17,26 @@ class MatrixRoom(Struct, kw_only=True):
     alias: str | None = None
     encrypted: bool = False
     marked_direct: bool = False
-    """Somebody said it is a direct chat: the invitation, or our own list."""
+    """Whether the invitation, or our own list, calls it a direct chat."""
     members: dict[str, Json] = field(default_factory=dict)
-    """Member events' contents by user id, of those the server told us about."""
+    """Contents of the member events we received, by user id."""
     has_all_members: bool = False
-    """Whether `people` has all."""
+    """Whether `members` is complete."""
     joined_count: int = 0
     invited_count: int = 0
 
     @property
     def is_direct(self) -> bool:
-        """Never with a third in the room, whatever anybody marked."""
-        alone = self.joined_count + self.invited_count <= DIRECT_ROOM_MEMBERS
-        return alone and (self.marked_direct or (self.name is None and self.alias is None))
+        """Never with a third member, even if marked so."""
+        is_small = self.joined_count + self.invited_count <= DIRECT_ROOM_MEMBERS
+        return is_small and (self.marked_direct or (self.name is None and self.alias is None))
 
     @property
     def member_ids(self) -> list[str]:
         return [user for user, content in self.members.items() if content.get("membership") in ("join", "invite")]
 
     def display_name(self, user: str) -> str | None:
-        return _text(self.members.get(user, {}).get("displayname"))
+        return as_text(self.members.get(user, {}).get("displayname")) or None
 
 
 class MatrixRooms:
@@ -56,32 +57,30 @@ class MatrixRooms:
         return next((room.id for room in self._rooms.values() if room.alias == alias), None)
 
     def find_direct_room(self, user: str) -> str | None:
-        """The room we talk to `user` alone in, if there is one and they have not left it."""
+        """Our direct chat with `user`, if there is one and they have not left it."""
         listed = [id for id in self._direct_rooms.get(user, ()) if id in self._rooms]
         for id in [*listed, *self._rooms]:
             room = self._rooms[id]
-            there = room.members.get(user, {}).get("membership", "join" if id in listed else None)
-            if (
-                room.is_direct
-                and room.joined_count + room.invited_count == DIRECT_ROOM_MEMBERS
-                and there in ("join", "invite")
-            ):
+            membership = room.members.get(user, {}).get("membership", "join" if id in listed else None)
+            has_both = room.joined_count + room.invited_count == DIRECT_ROOM_MEMBERS
+            if room.is_direct and has_both and membership in ("join", "invite"):
                 return id
         return None
 
     def add_direct_room(self, *, user: str, room: str) -> Json:
-        """Our list of direct chats with one more in it, for the account's `m.direct`."""
-        mine = {person: list(ids) for person, ids in self._direct_rooms.items()}
-        mine.setdefault(user, []).append(room)
-        self._direct_rooms = mine
-        return dict(mine)
+        """Our list of direct chats with this one added, for the account's `m.direct`."""
+        lists = {person: list(ids) for person, ids in self._direct_rooms.items()}
+        lists.setdefault(user, []).append(room)
+        self._direct_rooms = lists
+        return dict(lists)
 
     def apply_account_data(self, events: Any) -> None:
-        for event in _events(events):
+        for event in event_list(events):
             if event.get("type") == "m.direct" and isinstance(event.get("content"), dict):
-                lists = event["content"].items()
                 self._direct_rooms = {
-                    user: [id for id in ids if isinstance(id, str)] for user, ids in lists if _is_list(ids)
+                    user: [id for id in ids if isinstance(id, str)]
+                    for user, ids in event["content"].items()
+                    if isinstance(ids, list)
                 }
                 known = {id for ids in self._direct_rooms.values() for id in ids}
                 for room in self._rooms.values():
@@ -90,26 +89,26 @@ class MatrixRooms:
     def remove(self, id: str) -> None:
         self._rooms.pop(id, None)
 
-    def update(self, id: str, part: Json) -> bool:
-        """Take in a room's part of a sync; whether anybody came or went."""
+    def update(self, id: str, part: Json) -> tuple[MatrixRoom, bool]:
+        """Apply a room's part of a sync; returns the room, and whether its members changed."""
         room = self._rooms.setdefault(id, MatrixRoom(id=id))
         room.marked_direct = room.marked_direct or any(id in ids for ids in self._direct_rooms.values())
-        state = [*_events(part.get("state")), *_events(part.get("timeline"))]
-        moved = [self._apply_state(room, event) for event in state if "state_key" in event]
-        summary = _dict(part.get("summary"))
-        room.joined_count = _count(summary.get("m.joined_member_count"), room.joined_count)
-        room.invited_count = _count(summary.get("m.invited_member_count"), room.invited_count)
-        return any(moved)
+        state = [*event_list(part.get("state")), *event_list(part.get("timeline"))]
+        member_changes = [self._apply_state(room, event) for event in state if "state_key" in event]
+        summary = as_dict(part.get("summary"))
+        room.joined_count = as_int(summary.get("m.joined_member_count"), room.joined_count)
+        room.invited_count = as_int(summary.get("m.invited_member_count"), room.invited_count)
+        return room, any(member_changes)
 
     def _apply_state(self, room: MatrixRoom, event: Json) -> bool:
-        content = _dict(event.get("content"))
+        content = content_of(event)
         match event.get("type"):
             case "m.room.name":
-                room.name = _text(content.get("name"))
+                room.name = as_text(content.get("name")) or None
             case "m.room.canonical_alias":
-                room.alias = _text(content.get("alias"))
+                room.alias = as_text(content.get("alias")) or None
             case "m.room.encryption":
-                room.encrypted = True  # for good: a room can't be opened again
+                room.encrypted = True  # for good: encryption can't be switched off
             case "m.room.member":
                 return self._apply_member(room, str(event.get("state_key")), content)
         return False
@@ -123,25 +122,4 @@ class MatrixRooms:
 
 
 def timeline_events(part: Json) -> list[Json]:
-    return list(_events(part.get("timeline")))
-
-
-def _events(part: Any) -> Iterable[Json]:
-    events = part.get("events") if isinstance(part, dict) else part
-    return [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
-
-
-def _dict(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-def _count(value: Any, before: int) -> int:
-    return value if isinstance(value, int) else before
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return event_list(part.get("timeline"))

@@ -1,6 +1,6 @@
-"""The Telegram Bot API over HTTP: a method and its parameters out, its result or one of the channel's errors back.
+"""The Telegram Bot API over HTTP: calls a method, returns its result or raises one of the channel's errors.
 
-The token is part of every address, so no address is ever logged or put into an error.
+The token is part of every URL, so no URL is ever logged or put into an error.
 """
 
 import logging
@@ -14,11 +14,11 @@ from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ....core.model import Json
 from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
 
-CONNECT_WAIT: Final = 10.0  # seconds until we take the server for unreachable
+CONNECT_WAIT: Final = 10.0  # seconds until the server counts as unreachable
 ANSWER_WAIT: Final = 60.0
 UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
 ANSWER_LIMIT: Final = 16 << 20  # bytes; a hundred updates of the longest kind stay far below
-DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when we are to slow down and are not told for how long
+DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when Telegram limits our rate without naming a time
 TOKEN_IN_PATH: Final = re.compile(r"/bot\d+:[^/\s]+")
 
 UploadFile = tuple[str, bytes, str]
@@ -49,11 +49,11 @@ ERROR_MESSAGES: Final[Mapping[str, str]] = {
     "request entity too large": "the file is larger than Telegram takes",
     "file is too big": "the file is larger than Telegram gives out to bots",
 }
-"""Part of Telegram's description, lower case, to what it means for whoever reads it."""
+"""Part of Telegram's description, in lower case, to an error text for people."""
 
 
 class TelegramRefused(ChannelRefused):
-    """A refusal, with Telegram's own description for those who can act on it."""
+    """A refusal, with Telegram's own description for callers that handle it."""
 
     def __init__(self, message: str, description: str, parameters: Json) -> None:
         super().__init__(message)
@@ -62,11 +62,11 @@ class TelegramRefused(ChannelRefused):
 
 
 class UnknownBot(ChannelError):
-    """Telegram does not know the token. What is to be sent waits until it is put right."""
+    """Telegram does not know the token. Messages wait until it is corrected."""
 
 
 class TokenRedactor(logging.Filter):
-    """Cuts bot tokens out of what httpx says about its requests."""
+    """Removes bot tokens from httpx's log records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -95,15 +95,15 @@ class BotApi:
     async def call(
         self, method: str, params: Json, *, files: Mapping[str, UploadFile] | None = None, wait: float = ANSWER_WAIT
     ) -> Any:
-        """The result. Parameters that are None are left out. A group that moved is followed to its new id."""
-        given = {name: value for name, value in params.items() if value is not None}
+        """The result. Parameters that are None are left out. A group that got a new id is called by that one."""
+        params = {name: value for name, value in params.items() if value is not None}
         try:
-            return await self._post(method, given, files, wait)
+            return await self._post(method, params, files, wait)
         except TelegramRefused as exc:
-            moved = exc.parameters.get("migrate_to_chat_id")
-            if moved is None or "chat_id" not in given:
+            new_id = exc.parameters.get("migrate_to_chat_id")
+            if new_id is None or "chat_id" not in params:
                 raise
-            return await self._post(method, given | {"chat_id": moved}, files, wait)
+            return await self._post(method, params | {"chat_id": new_id}, files, wait)
 
     async def download(self, file_path: str, *, limit: int) -> bytes:
         """Raises ChannelRefused when there are more than `limit` bytes."""
@@ -127,7 +127,7 @@ class BotApi:
         except ResponseTooLarge:
             raise ChannelRefused(f"Telegram's answer is larger than {limit} bytes") from None
         except httpx.HTTPError as exc:
-            # Without its cause: that holds the request, whose address holds the token.
+            # Without its cause: that holds the request, whose URL holds the token.
             raise ChannelError(f"Telegram did not answer ({type(exc).__name__})") from None
         if not response.is_success:
             raise error_from_response(response.status_code, raw)
@@ -135,7 +135,7 @@ class BotApi:
 
 
 def error_from_response(status: int, raw: bytes) -> ChannelError:
-    """What an unsuccessful answer means here."""
+    """The channel's error for an unsuccessful answer."""
     try:
         answer = _decode_object(raw)
     except ChannelError:
@@ -154,8 +154,8 @@ def error_from_response(status: int, raw: bytes) -> ChannelError:
         return ChannelError(f"Telegram failed with status {status}")
     if status in (401, 404):
         return UnknownBot("Telegram does not know the bot token: set the one @BotFather gives")
-    words = next((words for part, words in ERROR_MESSAGES.items() if part in description.lower()), None)
-    return TelegramRefused(words or f"Telegram refused: {description or status}", description, parameters)
+    text = next((text for part, text in ERROR_MESSAGES.items() if part in description.lower()), None)
+    return TelegramRefused(text or f"Telegram refused: {description or status}", description, parameters)
 
 
 def _conflict_message(description: str) -> str:

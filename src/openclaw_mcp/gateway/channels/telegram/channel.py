@@ -1,23 +1,26 @@
 """The telegram channel: one bot, what it sends and does in chats."""
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ....core.agent import Attachment
 from ....core.channel import (
+    Ability,
     ChannelAbilities,
     ChannelRefused,
     ChatAddress,
     DeliveryReceipt,
     OnMessage,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
+from ....core.sessions import now_ms
+from ..json_values import as_dict
 from ..markup import to_inline_html
 from .api import BotApi, TelegramRefused, UploadFile
 from .file_uploads import METHODS, TelegramUpload, as_document, group_albums
@@ -26,7 +29,7 @@ from .settings import TelegramSettings
 from .updates import TelegramReceiver
 
 NAME: Final = "telegram"
-TEXT_LIMIT: Final = 4_000  # characters; Telegram takes 4,096, and bullets and bars we draw need a few
+TEXT_LIMIT: Final = 4_000  # characters; Telegram accepts 4,096, and the bullets and bars of our markup need a few
 MAX_TEXT_LENGTH: Final = 4_096
 CAPTION_LIMIT: Final = 1_024
 EFFECTS: Final[Mapping[str, str]] = {
@@ -37,33 +40,28 @@ EFFECTS: Final[Mapping[str, str]] = {
     "confetti": "5046509860389126442",
     "poop": "5046589136895476101",
 }
-"""Names of those everybody has; any other goes by its number."""
+"""Effects that every account has, by name; any other is named by its number."""
 NOT_MODIFIED: Final = "message is not modified"
-GENERAL_TOPIC: Final = "1"  # the topic that is there without being made, and must not be named when sending
+GENERAL_TOPIC: Final = "1"  # the topic that every forum has, and that must not be named when sending
 USERNAME: Final = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
 CHAT_ID: Final = re.compile(r"-?[1-9]\d{0,17}")
 TARGET_HINT: Final = "a Telegram target is a chat id (a number) or the @name of a public group or channel"
 
 
 class TelegramChannel:
-    """A `Channel`. Only `read` is missing: a bot can't look back."""
+    """A `Channel`. Only `read` is missing: a bot can't read earlier messages."""
 
     name = NAME
 
     def __init__(self, settings: TelegramSettings, *, account: str) -> None:
         self.account = account
         self.abilities = ChannelAbilities(
-            can=frozenset(
-                (
-                    "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "edit",
-                    "typing", "poll",
-                )
-            ),
+            can=frozenset(get_args(Ability)) - {"read"},
             text_limit=TEXT_LIMIT,
             markup="markdown",
             media=("*/*",),
             media_limit=settings.media_limit,
-        )  # fmt: skip
+        )
         self._settings = settings
         self._api = BotApi(settings.resolve_token(account), url=settings.base_url)
         self._receiver = TelegramReceiver(settings, self._api, account)
@@ -90,61 +88,59 @@ class TelegramChannel:
         return self._receiver.status()
 
     async def http(self, scope: Any, receive: Any, send: Any) -> None:
-        """The webhook, as an ASGI application: whoever serves HTTP here mounts it where `webhookUrl` leads."""
+        """The webhook, as an ASGI application, to be served where `webhookUrl` points to."""
         await self._receiver.http(scope, receive, send)
 
     # ---- sending ----
 
     async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
-        """Telegram knows no keys: after a crash between sending and noting, the message is there twice."""
-        place = self._send_params(address, message)
+        """Telegram has no keys: a crash after the send and before its receipt is stored sends the message twice."""
+        params = self._send_params(address, message)
         if not message.attachments:
-            return _receipt([await self._send_text(place, message.text)])
-        caption = (
-            message.text if max(len(message.text), _text_length(to_inline_html(message.text))) <= CAPTION_LIMIT else ""
-        )
+            return _receipt([await self._send_text(params, message.text)])
+        length = max(len(message.text), _text_length(to_inline_html(message.text)))
+        caption = message.text if length <= CAPTION_LIMIT else ""
         sent: list[Json] = []
         for number, group in enumerate(group_albums(message.attachments)):
-            sent += await self._send_files(place, group, caption=caption if number == 0 else "")
+            sent += await self._send_files(params, group, caption=caption if number == 0 else "")
         if message.text and not caption:
-            sent.append(await self._send_text(place, message.text))
+            sent.append(await self._send_text(params, message.text))
         return _receipt(sent)
 
     def _send_params(self, address: ChatAddress, message: OutboundMessage) -> Json:
-        """The parameters every sending has."""
-        place: Json = _chat_params(address) | {"disable_notification": message.silent or None}
+        """The parameters of every send method."""
+        params: Json = _chat_params(address) | {"disable_notification": message.silent or None}
         if message.reply_to is not None:
-            # Gone by now? Then what we say stands on its own.
-            place["reply_parameters"] = {
+            # If the answered message is gone by now, ours is sent without reference to it.
+            params["reply_parameters"] = {
                 "message_id": _message_number(address, message.reply_to),
                 "allow_sending_without_reply": True,
             }
         if message.effect is not None:
             if not _is_private(address.to):
                 raise ChannelRefused("Telegram shows effects in direct chats only: send it without one here")
-            place["message_effect_id"] = EFFECTS.get(message.effect, message.effect)
+            params["message_effect_id"] = EFFECTS.get(message.effect, message.effect)
         if "replyMarkup" in message.extra:
-            place["reply_markup"] = message.extra["replyMarkup"]
-        return place
+            params["reply_markup"] = message.extra["replyMarkup"]
+        return params
 
     async def _send_text(self, params: Json, text: str) -> Json:
         preview = None if self._settings.link_preview else {"is_disabled": True}
-        return await self._call_with_markup(
-            "sendMessage", params | {"link_preview_options": preview}, text, field="text"
-        )
+        params = params | {"link_preview_options": preview}
+        return await self._call_with_markup("sendMessage", params, text, field="text")
 
     async def _call_with_markup(
         self, method: str, params: Json, text: str, *, field: str, files: Mapping[str, UploadFile] | None = None
     ) -> Json:
-        """With markup; as plain text when Telegram can't read the markup, or it makes the text too long."""
+        """With markup; as plain text when Telegram can't parse the markup, or it makes the text too long."""
         html = to_inline_html(text)
         if text and _text_length(html) <= (MAX_TEXT_LENGTH if field == "text" else CAPTION_LIMIT):
             try:
-                return _dict(await self._api.call(method, params | {field: html, "parse_mode": "HTML"}, files=files))
+                return as_dict(await self._api.call(method, params | {field: html, "parse_mode": "HTML"}, files=files))
             except TelegramRefused as exc:
                 if "can't parse" not in exc.description:
                     raise
-        return _dict(await self._api.call(method, params | {field: text or None}, files=files))
+        return as_dict(await self._api.call(method, params | {field: text or None}, files=files))
 
     async def _send_files(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
         try:
@@ -152,11 +148,11 @@ class TelegramChannel:
                 return [await self._send_file(params, group[0], caption=caption)]
             return await self._send_album(params, group, caption=caption)
         except TelegramRefused as exc:
-            # A picture too long, too thin or broken for a picture is still a file.
-            unfit = any(word in exc.description for word in ("photo_", "image_process_failed", "photo:"))
-            if not unfit or all(one.kind == "document" for one in group):
+            # A picture with dimensions or contents that Telegram refuses can still be sent as a file.
+            is_unfit = any(part in exc.description for part in ("photo_", "image_process_failed", "photo:"))
+            if not is_unfit or all(upload.kind == "document" for upload in group):
                 raise
-            return await self._send_files(params, [as_document(one) for one in group], caption=caption)
+            return await self._send_files(params, [as_document(upload) for upload in group], caption=caption)
 
     async def _send_file(self, params: Json, upload: TelegramUpload, *, caption: str) -> Json:
         value, files = _file_param(upload, "file0")
@@ -167,10 +163,10 @@ class TelegramChannel:
     async def _send_album(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
         media: list[Json] = []
         files: dict[str, UploadFile] = {}
-        for number, one in enumerate(group):
-            value, own = _file_param(one, f"file{number}")
-            media.append({"type": one.kind, "media": value})
-            files |= own
+        for number, upload in enumerate(group):
+            value, file = _file_param(upload, f"file{number}")
+            media.append({"type": upload.kind, "media": value})
+            files |= file
         if caption:
             media[0] |= {"caption": to_inline_html(caption), "parse_mode": "HTML"}
         params = {name: value for name, value in params.items() if name != "reply_markup"}  # albums have none
@@ -182,34 +178,30 @@ class TelegramChannel:
             media[0] = {**media[0], "caption": caption}
             del media[0]["parse_mode"]
             result = await self._api.call("sendMediaGroup", params | {"media": media}, files=files)
-        return [_dict(message) for message in result]
+        return [as_dict(message) for message in result]
 
-    async def send_poll(
-        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> DeliveryReceipt:
-        asked: Json = {"question": question, "options": [{"text": option} for option in options]}
-        votes = {"is_anonymous": False, "allows_multiple_answers": many}
-        return _receipt([_dict(await self._api.call("sendPoll", _chat_params(address) | asked | votes))])
+    async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
+        params = _chat_params(address) | {
+            "question": poll.question, "options": [{"text": option} for option in poll.options],
+            "is_anonymous": False, "allows_multiple_answers": poll.many,
+        }  # fmt: skip
+        return _receipt([as_dict(await self._api.call("sendPoll", params))])
 
     async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
-        place = {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
+        params = _message_params(address, message_id)
         try:
-            await self._call_with_markup("editMessageText", place, text, field="text")
-        except TelegramRefused as exc:
-            if "there is no text in the message" in exc.description:
-                await self._edit_caption(place, text)
-            elif NOT_MODIFIED not in exc.description:
-                raise
-
-    async def _edit_caption(self, params: Json, text: str) -> None:
-        try:
-            await self._call_with_markup("editMessageCaption", params, text, field="caption")
+            try:
+                await self._call_with_markup("editMessageText", params, text, field="text")
+            except TelegramRefused as exc:
+                if "there is no text in the message" not in exc.description:
+                    raise
+                await self._call_with_markup("editMessageCaption", params, text, field="caption")
         except TelegramRefused as exc:
             if NOT_MODIFIED not in exc.description:
                 raise
 
     async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None:
-        """A bot has one reaction on a message: a new one takes the old one's place, and none removes it."""
+        """A bot has one reaction on a message: a new one replaces it, an empty list removes it."""
         reaction = [] if remove else [{"type": "emoji", "emoji": emoji}]
         await self._call_on_message(address, message_id, "setMessageReaction", reaction=reaction)
 
@@ -220,16 +212,15 @@ class TelegramChannel:
         await self._call_on_message(address, message_id, "unpinChatMessage" if remove else "pinChatMessage")
 
     async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
-        raise ChannelRefused("a Telegram bot can't look back in a chat")
+        raise ChannelRefused("a Telegram bot can't read a chat's earlier messages")
 
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
-        """Telegram shows it for five seconds, or until we write; it can't be taken back."""
+        """Telegram shows it for five seconds, or until we write; it can't be removed."""
         if on:
             await self._api.call("sendChatAction", _chat_params(address) | {"action": "typing"})
 
     async def _call_on_message(self, address: ChatAddress, message_id: str, method: str, **params: Any) -> None:
-        place = {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
-        await self._api.call(method, place | params)
+        await self._api.call(method, _message_params(address, message_id) | params)
 
 
 def _chat_params(address: ChatAddress) -> Json:
@@ -240,8 +231,12 @@ def _chat_params(address: ChatAddress) -> Json:
     return {"chat_id": _chat_id(address.to), "message_thread_id": topic}
 
 
+def _message_params(address: ChatAddress, message_id: str) -> Json:
+    return {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
+
+
 def _is_private(to: str) -> bool:
-    """Groups and channels have numbers below zero; a name we know no number for is a public one's."""
+    """Groups and channels have negative numbers; a name without a known number is a public chat's."""
     return not to.startswith(("-", "@"))
 
 
@@ -250,7 +245,7 @@ def _chat_id(to: str) -> int | str:
 
 
 def _message_number(address: ChatAddress, message_id: str) -> int:
-    """A message's number in its chat, from its name with us or as people copy it."""
+    """A message's number in its chat, from our id of it or as people copy it."""
     chat, _, digits = message_id.rpartition(":")
     number = parse_whole_number(digits)
     if number is None or (chat and not address.to.startswith("@") and chat != address.to):
@@ -259,7 +254,7 @@ def _message_number(address: ChatAddress, message_id: str) -> int:
 
 
 def _file_param(upload: TelegramUpload, field: str) -> tuple[str, dict[str, UploadFile]]:
-    """What to put for the file, and the file itself when we have it; else Telegram fetches it."""
+    """The parameter for the file, and the file itself when we have it; else Telegram downloads it."""
     data = upload.attachment.data
     if data is not None:
         return f"attach://{field}", {field: (upload.name, data, upload.attachment.mime_type)}
@@ -269,16 +264,14 @@ def _file_param(upload: TelegramUpload, field: str) -> tuple[str, dict[str, Uplo
 
 
 def _receipt(sent: Sequence[Json]) -> DeliveryReceipt:
-    names = [message_key(_dict(message.get("chat")).get("id"), message.get("message_id")) for message in sent]
-    more: Json = {"messageIds": names} if len(names) > 1 else {}
+    ids = [message_key(as_dict(message.get("chat")).get("id"), message.get("message_id")) for message in sent]
     at = sent[0].get("date")
-    return DeliveryReceipt(
-        message_id=names[0], at=at * 1000 if isinstance(at, int) else int(time.time() * 1000), extra=more
-    )
+    extra: Json = {"messageIds": ids} if len(ids) > 1 else {}
+    return DeliveryReceipt(message_id=ids[0], at=at * 1000 if isinstance(at, int) else now_ms(), extra=extra)
 
 
 class _TextLengthCounter(HTMLParser):
-    """Counts what Telegram counts: characters outside of tags."""
+    """Counts as Telegram does: UTF-16 units outside of tags."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -289,11 +282,7 @@ class _TextLengthCounter(HTMLParser):
 
 
 def _text_length(html: str) -> int:
-    words = _TextLengthCounter()
-    words.feed(html)
-    words.close()
-    return words.count
-
-
-def _dict(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
+    counter = _TextLengthCounter()
+    counter.feed(html)
+    counter.close()
+    return counter.count

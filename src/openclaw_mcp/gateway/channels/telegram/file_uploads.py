@@ -1,4 +1,4 @@
-"""Files on their way to Telegram: by which method each goes, and which go together as an album. Pure."""
+"""Files to send to Telegram: the method for each, and which are sent together as an album. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from ....core.agent import Attachment
 from ....core.mime import suffix_of
 
 ALBUM_LIMIT: Final = 10  # files Telegram shows as one
-PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture goes as a document
+PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture is sent as a document
 METHODS: Final = {
     "photo": "sendPhoto",
     "video": "sendVideo",
@@ -19,7 +19,7 @@ METHODS: Final = {
     "document": "sendDocument",
 }
 ALBUM_GROUPS: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
-"""What may share an album with what; the rest goes alone."""
+"""Kinds with the same value may share an album; other kinds are sent alone."""
 
 
 class TelegramUpload(Struct, frozen=True, kw_only=True):
@@ -31,10 +31,6 @@ class TelegramUpload(Struct, frozen=True, kw_only=True):
         return self.attachment.name or f"{self.kind}{suffix_of(self.attachment.mime_type)}"
 
 
-def make_upload(attachment: Attachment) -> TelegramUpload:
-    return TelegramUpload(kind=_kind(attachment), attachment=attachment)
-
-
 def as_document(upload: TelegramUpload) -> TelegramUpload:
     return TelegramUpload(kind="document", attachment=upload.attachment)
 
@@ -42,13 +38,14 @@ def as_document(upload: TelegramUpload) -> TelegramUpload:
 def group_albums(attachments: Sequence[Attachment]) -> list[list[TelegramUpload]]:
     """In order; neighbours that fit are one album."""
     groups: list[list[TelegramUpload]] = []
-    for one in map(make_upload, attachments):
-        family = ALBUM_GROUPS.get(one.kind)
+    for attachment in attachments:
+        upload = TelegramUpload(kind=_kind(attachment), attachment=attachment)
+        album = ALBUM_GROUPS.get(upload.kind)
         last = groups[-1] if groups else []
-        if last and family is not None and ALBUM_GROUPS.get(last[0].kind) == family and len(last) < ALBUM_LIMIT:
-            last.append(one)
+        if last and album is not None and ALBUM_GROUPS.get(last[0].kind) == album and len(last) < ALBUM_LIMIT:
+            last.append(upload)
         else:
-            groups.append([one])
+            groups.append([upload])
     return groups
 
 

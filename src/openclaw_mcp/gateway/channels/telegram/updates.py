@@ -1,20 +1,23 @@
-"""What arrives on Telegram: fetched by long polling, or brought to our webhook; confirmed once handed over."""
+"""Receives Telegram updates, by long polling or by webhook; each is confirmed once its message is stored."""
 
 import asyncio
 import hmac
 import logging
 import mimetypes
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ....core.agent import Attachment
 from ....core.channel import ChannelRefused, ChatAddress, InboundMessage, OnMessage
 from ....core.errors import OpenClawError
+from ....core.mime import OCTET_STREAM
 from ....core.model import Json
+from ....core.sessions import now_ms
 from ....net import asgi
+from ..json_values import as_dict
 from . import messages
 from .api import BotApi, UnknownBot
 from .messages import TelegramBot, TelegramFile
@@ -22,31 +25,38 @@ from .settings import TelegramSettings
 
 POLL_WAIT: Final = 30  # seconds a poll stays open while nothing happens
 POLL_GRACE: Final = 20.0  # seconds more for Telegram to answer it
-BATCH_SIZE: Final = 100  # updates at once; Telegram gives no more
+BATCH_SIZE: Final = 100  # updates at once, the most Telegram returns
 ALBUM_WAIT: Final = 1.0  # seconds for the rest of an album: its pictures arrive one by one
 BODY_LIMIT: Final = 1 << 20  # bytes of one update; Telegram's are a few thousand
 ALLOWED_UPDATES: Final = ("message", "channel_post")
-MAX_CHAT_NAMES: Final = 1_000  # public names of chats we have heard from
+MAX_CHAT_NAMES: Final = 1_000  # public names of chats that wrote to us
 
 logger = logging.getLogger(__name__)
 
 
+class _Connection(Struct, frozen=True):
+    """A bot that receives: who it is, and where its messages go."""
+
+    bot: TelegramBot
+    on_message: OnMessage
+
+
 class TelegramReceiver:
-    """The ear of one bot."""
+    """Receives for one bot."""
 
     def __init__(self, settings: TelegramSettings, api: BotApi, account: str) -> None:
         self._settings = settings
         self._api = api
         self._account = account
-        self._on_message: OnMessage | None = None
-        self._bot: TelegramBot | None = None
+        self._connection: _Connection | None = None
+        self._bot: TelegramBot | None = None  # as last seen, for `status`
         self._last_update_at = 0
         self._chat_ids: dict[str, str] = {}
         self._webhook_secret = settings.resolve_webhook_secret(account) if settings.webhook_url is not None else ""
 
     def status(self) -> Json:
         return {
-            "connected": self._on_message is not None,
+            "connected": self._connection is not None,
             "mode": "webhook" if self._settings.webhook_url else "polling",
             "username": self._bot.username if self._bot else None,
             "botId": self._bot.id if self._bot else None,
@@ -54,28 +64,29 @@ class TelegramReceiver:
         }
 
     def find_chat_id(self, username: str) -> str | None:
-        """The id of a public chat we have heard from."""
+        """The id of a public chat that wrote to us."""
         return self._chat_ids.get(username)
 
     async def run(self, on_message: OnMessage) -> None:
         """Until cancelled, or Telegram fails. Raises ChannelRefused when the token is wrong."""
         try:
             self._bot = msgspec.convert(await self._api.call("getMe", {}), TelegramBot)
+            connection = _Connection(self._bot, on_message)
             if self._settings.webhook_url is not None:
-                await self._serve_webhook(on_message)
+                await self._serve_webhook(connection)
             else:
-                await self._poll(on_message)
+                await self._poll(connection)
         except UnknownBot as exc:
             raise ChannelRefused(str(exc)) from None
         finally:
-            self._on_message = None
+            self._connection = None
 
     # ---- polling ----
 
-    async def _poll(self, on_message: OnMessage) -> None:
+    async def _poll(self, connection: _Connection) -> None:
         await self._api.call("deleteWebhook", {"drop_pending_updates": False})
-        self._on_message = on_message
-        offset: int | None = None  # Telegram begins with the first it has no confirmation for
+        self._connection = connection
+        offset: int | None = None  # Telegram begins with the first unconfirmed update
         asked_again = False
         while True:
             updates = await self._fetch_updates(offset)
@@ -84,39 +95,39 @@ class TelegramReceiver:
                 await asyncio.sleep(ALBUM_WAIT)
                 continue
             asked_again = False
-            for told in _group_albums(updates):
-                await self._deliver_updates(told)
-                offset = int(told[-1]["update_id"]) + 1
+            for group in _group_albums(updates):
+                await self._deliver_updates(group, connection)
+                offset = int(group[-1]["update_id"]) + 1
 
     async def _fetch_updates(self, offset: int | None) -> list[Json]:
         params = {"offset": offset, "limit": BATCH_SIZE, "timeout": POLL_WAIT, "allowed_updates": ALLOWED_UPDATES}
         updates = await self._api.call("getUpdates", params, wait=POLL_WAIT + POLL_GRACE)
-        self._last_update_at = int(time.time() * 1000)
+        self._last_update_at = now_ms()
         return [update for update in updates if isinstance(update, dict)]
 
     # ---- webhook ----
 
-    async def _serve_webhook(self, on_message: OnMessage) -> None:
-        hook = {
+    async def _serve_webhook(self, connection: _Connection) -> None:
+        params = {
             "url": self._settings.webhook_url,
             "secret_token": self._webhook_secret,
             "allowed_updates": ALLOWED_UPDATES,
+            "max_connections": 1,  # one call at a time keeps the order of the messages
         }
-        # One call at a time keeps the order of what people write.
-        await self._api.call("setWebhook", hook | {"max_connections": 1})
-        self._on_message = on_message
-        await asyncio.get_running_loop().create_future()  # updates come in through `http`
+        await self._api.call("setWebhook", params)
+        self._connection = connection
+        await asyncio.get_running_loop().create_future()  # updates arrive through `http`
 
     async def http(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answers 200 when the update is on disk; anything else has Telegram bring it again."""
+        """Answers 200 when the update is on disk; after any other answer Telegram sends it again."""
         status = await self._handle_webhook(scope, receive)
         await asgi.send_status(send, status)
 
     async def _handle_webhook(self, scope: Any, receive: Any) -> int:
         if self._settings.webhook_url is None:
             return 404
-        given = dict(scope["headers"]).get(b"x-telegram-bot-api-secret-token", b"")
-        if not hmac.compare_digest(given, self._webhook_secret.encode()):
+        secret = dict(scope["headers"]).get(b"x-telegram-bot-api-secret-token", b"")
+        if not hmac.compare_digest(secret, self._webhook_secret.encode()):
             return 401
         if scope["method"] != "POST":
             return 405
@@ -127,32 +138,29 @@ class TelegramReceiver:
             return exc.status
         except msgspec.DecodeError:
             return 400
-        if self._on_message is None:
+        if self._connection is None:
             return 503
         try:
-            await self._deliver_updates([update])
+            await self._deliver_updates([update], self._connection)
         except OpenClawError as exc:
-            logger.warning("telegram %s: an update could not be taken: %s", self._account, exc)
+            logger.warning("telegram %s: update not stored (%s), Telegram sends it again", self._account, exc)
             return 503
-        self._last_update_at = int(time.time() * 1000)
+        self._last_update_at = now_ms()
         return 200
 
-    # ---- handing over ----
+    # ---- messages ----
 
-    async def _deliver_updates(self, updates: Sequence[Json]) -> None:
+    async def _deliver_updates(self, updates: Sequence[Json], connection: _Connection) -> None:
         """One message; several updates are the pictures of one album."""
         found = [message for message in map(messages.message_of, updates) if message is not None]
-        heard = self._parse_messages(found) if found else None
-        if heard is not None:
-            assert self._on_message is not None
-            await self._on_message(heard)
+        inbound = self._parse_messages(found, connection.bot) if found else None
+        if inbound is not None:
+            await connection.on_message(inbound)
 
-    def _parse_messages(self, album: Sequence[Json]) -> InboundMessage | None:
-        assert self._bot is not None
+    def _parse_messages(self, album: Sequence[Json], bot: TelegramBot) -> InboundMessage | None:
         message = album[0]
         text = next(filter(None, map(messages.text_of, album)), messages.text_of(message))
-        person = message.get("from")
-        if text is None or (isinstance(person, dict) and person.get("id") == self._bot.id):
+        if text is None or as_dict(message.get("from")).get("id") == bot.id:
             return None
         chat = message["chat"]
         self._remember_chat(chat)
@@ -168,7 +176,7 @@ class TelegramReceiver:
             at=messages.timestamp_ms(message),
             files=tuple(map(msgspec.to_builtins, files)),
             reply_to=messages.reply_of(message),
-            mentioned=any(messages.mentions_bot(one, self._bot) for one in album),
+            mentioned=any(messages.mentions_bot(each, bot) for each in album),
             title=messages.title_of(message),
         )
 
@@ -188,9 +196,9 @@ class TelegramReceiver:
             path = str(found.get("file_path", ""))
             data = await self._api.download(path, limit=self._settings.media_limit)
         except ChannelRefused as exc:
-            logger.warning("telegram %s: an attachment was not taken: %s", self._account, exc)
+            logger.warning("telegram %s: attachment not fetched (%s), its name is used alone", self._account, exc)
             return Attachment(mime_type=media.mime_type, name=media.name)
-        guessed = mimetypes.guess_type(path)[0] if media.mime_type == "application/octet-stream" else None
+        guessed = mimetypes.guess_type(path)[0] if media.mime_type == OCTET_STREAM else None
         name = media.name or path.rpartition("/")[2] or None
         return Attachment(mime_type=guessed or media.mime_type, name=name, data=data)
 
@@ -213,5 +221,5 @@ def _group_albums(updates: Sequence[Json]) -> list[list[Json]]:
 
 
 def _ends_in_album(updates: Sequence[Json]) -> bool:
-    """Whether the last album may not be whole; one that fills the batch can't grow."""
+    """Whether the last album may be incomplete; one that fills the batch can't grow."""
     return bool(updates) and len(updates) < BATCH_SIZE and _album_id(updates[-1]) is not None

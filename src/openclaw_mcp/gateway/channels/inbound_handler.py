@@ -1,0 +1,159 @@
+"""What is done with one message that arrived: judged, executed as a command, or submitted to an agent."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from ...core.agents import AgentRoster
+from ...core.channel import InboundMessage
+from ...core.config.config import Config
+from ...core.mail import Inbox, InboxEntry
+from ...core.model import Grant
+from ...core.owner import is_owner
+from ...core.ports import RunExecutor
+from ...core.rpc import RpcError
+from ...core.sessions import NewSession, QueueMode, RunOptions, RunRequest
+from . import commands
+from .accounts import ChannelAccounts
+from .attachments import fetch_attachments
+from .inbound_rules import check_access, session_for
+from .message_sender import MessageSender
+from .replying import PendingReply
+from .sender_approvals import SenderApprovals
+from .session_routes import SessionRoutes
+
+logger = logging.getLogger(__name__)
+
+QUEUE_RETRY_DELAY: Final = 0.5  # seconds before a session whose queue is full is tried again
+MAX_RUN_ID_LENGTH: Final = 200
+
+
+def run_id_of(message: InboundMessage) -> str:
+    """The run that answers a message: the same id however often the message arrives."""
+    address = message.address
+    id = f"{address.channel}:{address.account}:{message.id}"
+    return id if len(id) <= MAX_RUN_ID_LENGTH else f"{address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
+
+
+class InboundHandler:
+    """Handles one message at a time; order and retries are `inbox.InboundProcessor`'s."""
+
+    def __init__(
+        self, inbox: Inbox, runner: RunExecutor, *, accounts: ChannelAccounts, approvals: SenderApprovals,
+        routes: SessionRoutes, sender: MessageSender, config: Callable[[], Config],
+        roster: Callable[[], AgentRoster], reset_session: Callable[[str], Awaitable[object]],
+    ) -> None:  # fmt: skip
+        self._inbox = inbox
+        self._runner = runner
+        self._accounts = accounts
+        self._approvals = approvals
+        self._routes = routes
+        self._sender = sender
+        self._config = config
+        self._roster = roster
+        self._reset_session = reset_session
+
+    async def handle(self, entry: InboxEntry) -> PendingReply | None:
+        """The reply that has to follow; None when nothing remains to be done. May be repeated after a failure."""
+        message, address = entry.message, entry.message.address
+        if entry.status == "asked":
+            return _pending_reply(entry, entry.run_id or "", entry.session or "")
+        rules = self._accounts.rules_for(address)
+        if rules is None:
+            logger.info("inbox: message %d dropped (channel %s is no longer configured)", entry.id, address.channel)
+            return None
+        owners = self._config().commands.owner_allow_from
+        owner = is_owner(message.sender, owners, channel=address.channel, vouched=message.vouched)
+        verdict = check_access(message, rules, owner=owner, approved=self._approvals.approved_for(address))
+        if verdict.outcome == "in":
+            return await self._answer(entry, owner=owner)
+        if verdict.outcome == "pair":
+            await self._send_pairing_code(message)
+        if verdict.outcome != "listen":
+            logger.info("inbox: message %d from %s not accepted (%s)", entry.id, address.channel, verdict.reason)
+        return None
+
+    async def _send_pairing_code(self, message: InboundMessage) -> None:
+        request = await self._approvals.request(message)
+        if request is not None:
+            text = (
+                f"I don't know you yet. Your pairing code is {request.code}. The owner lets you in with\n"
+                f"openclaw channels pairing approve {request.channel} {request.code}"
+            )
+            key = f"pairing:{request.channel}:{request.account}:{request.code}"
+            await self._sender.send_notice(message.address, text, key=key)
+
+    async def _answer(self, entry: InboxEntry, *, owner: bool) -> PendingReply | None:
+        """Execute a command; submit any other text, and what follows `/new`, to the agent."""
+        message, run_id = entry.message, run_id_of(entry.message)
+        session = session_for(message, self._config(), self._roster(), owner=owner)
+        # Whether another person than the owner writes in the owner's own session.
+        shared = not owner and message.chat == "direct" and ":direct:" not in session.key
+        command = commands.parse_command(message.text)
+        text = message.text if command is None else command.rest
+        if command is not None:
+            refused = shared and command.name in commands.OWNER_COMMANDS
+            notice = commands.OWNER_ONLY_REPLY if refused else await self._execute(command, message, session.key)
+            await self._sender.send_notice(message.address, notice, key=f"command:{run_id}")
+            if refused or not text:
+                return None
+        if not text.strip() and not message.attachments and not message.files:
+            return None
+        if message.chat != "direct" or shared:  # the agent must know who writes
+            sender = message.sender
+            text = f"{sender.name or sender.username or sender.id or 'somebody'}: {text}"
+        request = await self._build_request(message, session, text, run_id, owner=owner)
+        run_id = await self._submit(request)
+        await self._routes.save(session.key, message.address)
+        await self._inbox.link_run(entry.id, run_id=run_id, session=session.key)
+        return _pending_reply(entry, run_id, session.key)
+
+    async def _execute(self, command: commands.ChatCommand, message: InboundMessage, session: str) -> str:
+        return await commands.execute_command(command, message, session, self._runner, self._reset_session)
+
+    async def _build_request(
+        self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
+    ) -> RunRequest:
+        mode = self._config().messages.queue_mode
+        queue_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
+        sender = message.sender.name or message.sender.id
+        options = RunOptions(sender=sender, grant=message_grant(message, owner=owner), answers_in_conversation=True)
+        files = await fetch_attachments(self._accounts.find_channel(message.address), message.files)
+        return RunRequest(
+            run_id=run_id, session=session, message=text, attachments=(*message.attachments, *files), mode=queue_mode,
+            options=options,
+        )  # fmt: skip
+
+    async def _submit(self, request: RunRequest) -> str:
+        """Submit it once; returns the run's id. While the session's queue is full, the conversation waits."""
+        session, run_id = request.session.key, request.run_id
+        while True:
+            try:
+                admission = await self._runner.submit(request)
+            except RpcError as exc:
+                if not exc.retryable:
+                    raise
+                await asyncio.sleep(QUEUE_RETRY_DELAY)
+                continue
+            if admission.run.session_key == session:
+                return request.run_id
+            # A run of another session has the id: the message gets another one.
+            request = msgspec.structs.replace(request, run_id=f"{run_id[:MAX_RUN_ID_LENGTH]}:{secrets.token_hex(8)}")
+
+
+def _pending_reply(entry: InboxEntry, run_id: str, session: str) -> PendingReply:
+    return PendingReply(entry_id=entry.id, message=entry.message, run_id=run_id, session=session)
+
+
+def message_grant(message: InboundMessage, *, owner: bool) -> Grant:
+    """For whom and where a run answers a message."""
+    address = message.address
+    return Grant(
+        channel=address.channel, account=address.account, to=address.to, thread=address.thread, space=message.space,
+        group=None if message.chat == "direct" else address.to, sender=message.sender, owner=owner,
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Messages on their way into the outbox: checked against what the channel can carry, split into parts, stored."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from ...core.channel import ChannelRefused, ChatAddress, OutboundMessage, Poll, PostResult
+from ...core.mail import NewOutboxMessage, OutboxOrigin
+from .accounts import AccountChannel, ChannelAccounts
+from .chunks import split_text
+from .outbox import OutboxSender
+
+logger = logging.getLogger(__name__)
+
+MAX_TEXT_LENGTH: Final = 500_000  # characters of one message; more is a file
+
+
+class MessageSender:
+    """Sends through the outbox. Raises ChannelRefused for an unknown account, or an ability the channel lacks."""
+
+    def __init__(self, outbox: OutboxSender, accounts: ChannelAccounts) -> None:
+        self._outbox = outbox
+        self._accounts = accounts
+
+    async def send(
+        self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0,
+        session: str | None = None, origin: OutboxOrigin = "post",
+    ) -> PostResult:  # fmt: skip
+        """See `core.channel.MessageDelivery.post`. By `origin`, the message is copied to the transcript or not."""
+        account = self._accounts.require(address)
+        account.require("send")
+        account.require_used(
+            {"reply": message.reply_to, "thread": address.thread, "effect": message.effect,
+             "attachment": message.attachments}
+        )  # fmt: skip
+        _check_size(account, message)
+        parts = _split_message(message, account.text_limit)
+        new = NewOutboxMessage(key=key, address=address, parts=parts, origin=origin, session=session)
+        return await self._post(new, wait=wait)
+
+    async def send_poll(
+        self, address: ChatAddress, poll: Poll, *, key: str, wait: float, session: str | None
+    ) -> PostResult:
+        self._accounts.require(address).require("poll")
+        text = OutboundMessage(text=poll.question)
+        new = NewOutboxMessage(key=key, address=address, parts=(text,), origin="rpc", session=session, poll=poll)
+        return await self._post(new, wait=wait)
+
+    async def send_notice(self, address: ChatAddress, text: str, *, key: str) -> None:
+        """A text of the gateway's own."""
+        await self.send(address, OutboundMessage(text=text), key=key, origin="reply")
+
+    async def send_reply(self, address: ChatAddress, message: OutboundMessage, *, run_id: str) -> None:
+        """A run's reply. What the channel can't carry is left out rather than the whole reply."""
+        account = self._accounts.find(address)
+        if account is None:
+            logger.warning("replies: reply of run %s dropped (channel %s is gone)", run_id, address.channel)
+            return
+        if not account.allows("thread"):
+            address = msgspec.structs.replace(address, thread=None)
+        await self.send(address, _drop_unsupported_parts(message, account), key=f"reply:{run_id}", origin="reply")
+
+    async def _post(self, new: NewOutboxMessage, *, wait: float) -> PostResult:
+        stored = await self._outbox.put(new)
+        if stored.address != new.address:
+            raise ChannelRefused("this idempotency key was used for another conversation; make a new one")
+        stored = await self._outbox.wait_for_outcome(stored, seconds=wait)
+        return PostResult(id=stored.uid, status=stored.status, receipts=stored.receipts, error=stored.error)
+
+
+def _check_size(account: AccountChannel, message: OutboundMessage) -> None:
+    if len(message.text) > MAX_TEXT_LENGTH:
+        raise ChannelRefused(f"the text is longer than {MAX_TEXT_LENGTH} characters; send it as a file")
+    limit = account.media_limit
+    for attachment in message.attachments:
+        if not account.carries(attachment.mime_type):
+            raise ChannelRefused(f"this channel can't carry {attachment.mime_type}")
+        if len(attachment.data or b"") > limit:
+            raise ChannelRefused(f"an attachment is larger than {limit} bytes, the most this channel takes")
+
+
+def _drop_unsupported_parts(message: OutboundMessage, account: AccountChannel) -> OutboundMessage:
+    kept = tuple(
+        attachment
+        for attachment in message.attachments
+        if account.allows("attachment")
+        and account.carries(attachment.mime_type)
+        and len(attachment.data or b"") <= account.media_limit
+    )
+    text = message.text
+    for attachment in message.attachments:
+        if attachment not in kept:
+            text = f"{text}\n[{attachment.name or attachment.kind}: this channel can't carry it]".strip()
+    reply_to = message.reply_to if account.allows("reply") else None
+    return msgspec.structs.replace(message, text=text[:MAX_TEXT_LENGTH], attachments=kept, reply_to=reply_to)
+
+
+def _split_message(message: OutboundMessage, limit: int) -> tuple[OutboundMessage, ...]:
+    """Attachments, effect and the answered message are of the first part."""
+    texts = split_text(message.text, limit) or [""]
+    first = msgspec.structs.replace(message, text=texts[0])
+    return (first, *(OutboundMessage(text=text, silent=message.silent) for text in texts[1:]))
