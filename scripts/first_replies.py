@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import openclaw_mcp.mcp.first_replies
-from openclaw_mcp.claw.catalogue import SPECS
+from openclaw_mcp.claw.toolbox import SPECS
 from openclaw_mcp.cli import claw, echo, mcp_server, node, proxy_stdio
 from openclaw_mcp.cli.order_backend import OrderService
 from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Grant

@@ -81,7 +81,7 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
             return f"is refused by {self.key}.deny, which names {entry}"
         if self.closed_sources is not None and (entry := self.closed_sources.find_entry(tool)) is not None:
             return f"is refused: {self.key}.{entry.removeprefix('mcp/')}.agents does not name {self.reason}"
-        if self.default_deny is not None and not {tool.name, tool.family} & self.exempt_names:
+        if self.default_deny is not None and not {tool.name, tool.parent} & self.exempt_names:
             entry = self.default_deny.find_entry(tool)
             if entry == OWNER_ONLY_TAG:
                 return "is refused: it is for the owner only"

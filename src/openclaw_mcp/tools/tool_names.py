@@ -1,4 +1,4 @@
-"""What a tool is called in the rules: aliases, families, groups, profiles, wildcards. Pure."""
+"""What a tool is called in the rules: aliases, parents, groups, profiles, wildcards. Pure."""
 
 import re
 from collections.abc import Callable
@@ -7,21 +7,17 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..core.claw_catalogue import CLAW_TOOLS as CATALOGUE
+
 KEPT_TOOLS: Final = 4096  # tools whose words are remembered; a menu has hundreds at most
 KEPT_LISTS: Final = 1024  # compiled lists shared by callers; a rule book holds tens
 
 ALIASES: Final = {"bash": "exec", "apply-patch": "apply_patch", "automations": "cron"}
 
-FAMILIES: Final[dict[str, tuple[str, ...]]] = {
-    "message": (
-        "message_send", "message_reply", "message_thread_reply", "message_broadcast", "message_react",
-        "message_delete", "message_send_attachment", "message_send_with_effect", "message_pin", "message_read",
-    ),
-    "cron": ("cron_status", "cron_list", "cron_add", "cron_update", "cron_remove", "cron_run", "cron_runs"),
-    "gateway": (
-        "gateway_restart", "gateway_config_get", "gateway_config_apply", "gateway_config_patch",
-        "gateway_config_schema",
-    ),
+CHILD_TOOLS: Final[dict[str, tuple[str, ...]]] = {
+    parent: tuple(name for name, tool in CATALOGUE.items() if tool.parent == parent)
+    for parent in ("message", "cron", "gateway")
+} | {
     "nodes": (
         "node_list", "node_describe", "node_invoke", "node_rename", "node_pair_list", "node_pair_approve",
         "node_pair_reject",
@@ -35,16 +31,12 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Rules written for one tool with many actions (`message`) hold for the tools that do one action each."""
 
-_FAMILY_OF: Final = {member: family for family, members in FAMILIES.items() for member in members} | {
+_PARENTS: Final = {child: parent for parent, children in CHILD_TOOLS.items() for child in children} | {
     "message_edit": "message", "message_poll": "message", "cron_wake": "cron",
 }  # fmt: skip
-"""The last three are actions of their families' tools that no tool does alone."""
+"""The last three are actions of their parents that no tool does alone."""
 
-SESSION_TOOLS: Final = (
-    "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
-    "subagents",
-)  # fmt: skip
-CLAW_TOOLS: Final = (*SESSION_TOOLS, *FAMILIES["message"], *FAMILIES["cron"], *FAMILIES["gateway"])
+CLAW_TOOLS: Final = tuple(CATALOGUE)
 """The 29 tools an agent reaches the gateway with."""
 
 PLUGINS_GROUP: Final = "group:plugins"
@@ -55,12 +47,10 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "group:memory": ("memory_search", "memory_get"),
     "group:web": ("web_search", "web_fetch"),
     "group:media": ("image", "tts"),
-    "group:sessions": (
-        "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "subagents", "session_status",
-    ),
-    "group:messaging": ("message",),
-    "group:automation": ("cron", "gateway"),
-    "group:agents": ("agents_list",),
+    **{
+        group: tuple(dict.fromkeys(tool.parent or tool.name for tool in CATALOGUE.values() if tool.group == group))
+        for group in ("group:sessions", "group:messaging", "group:automation", "group:agents")
+    },
     "group:ui": ("browser", "canvas"),
     "group:nodes": ("nodes",),
     OPENCLAW_GROUP: (OPENCLAW_GROUP,),
@@ -78,7 +68,7 @@ PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
 }  # fmt: skip
 """Profile to what it allows; None = no restriction."""
 
-OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
+OWNER_ONLY: Final = frozenset({"whatsapp_login"}) | {tool.parent for tool in CATALOGUE.values() if tool.spec.owner_only}
 OWNER_ONLY_TAG: Final = "(owner only)"
 """The word every owner-only tool answers to."""
 EXPLICIT_ONLY_TAG: Final = "(others: by name only)"
@@ -91,7 +81,7 @@ NAME_SEPARATOR: Final = "__"
 _PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
 _BUILTIN_NAMES: Final = (
     frozenset(name for members in GROUPS.values() for name in members if ":" not in name)
-    | frozenset(_FAMILY_OF)
+    | frozenset(_PARENTS)
     | OWNER_ONLY
 )
 _IMPLIED_BY: Final = {"apply_patch": ("exec", "write")}
@@ -102,7 +92,7 @@ class PolicyTool(Struct, frozen=True):
     """A tool as rules see it. `words` is everything a rule may call it, its own name first; `source` who offers it."""
 
     name: str
-    family: str
+    parent: str
     labels: tuple[str, ...]
     source: str = ""
 
@@ -132,8 +122,8 @@ def identify_tool(source: str, name: str, owner_only: bool) -> PolicyTool:
     name = normalize_name(name)
     if name.startswith("group:"):
         name = f"tool {name}"  # a guest may call its tool what it likes, but not a group
-    family = _FAMILY_OF.get(name, name)
-    words = [name] if family == name else [name, family]
+    parent = _PARENTS.get(name, name)
+    words = [name] if parent == name else [name, parent]
     kind, slash, id = source.strip().lower().partition("/")
     if slash:
         words += [PLUGINS_GROUP, f"{kind}/{id}"]
@@ -143,13 +133,13 @@ def identify_tool(source: str, name: str, owner_only: bool) -> PolicyTool:
             words.append("bundle-mcp")
         if kind == "node":
             words.append("nodes")  # what is said of the tool that asks any node holds for a tool that asks one
-    elif family not in _PRIMITIVES and family != "canvas":
+    elif parent not in _PRIMITIVES and parent != "canvas":
         words.append(OPENCLAW_GROUP)
-    if owner_only or family in OWNER_ONLY:
+    if owner_only or parent in OWNER_ONLY:
         words.append(OWNER_ONLY_TAG)
     if slash and kind in ACTING_SOURCE_KINDS:
         words.append(EXPLICIT_ONLY_TAG)
-    return PolicyTool(name, family, tuple(words), f"{kind}{slash}{id}")
+    return PolicyTool(name, parent, tuple(words), f"{kind}{slash}{id}")
 
 
 class NameMatcher:
@@ -179,11 +169,11 @@ class NameMatcher:
             self._exact.setdefault(word, word)
 
     def find_entry(self, tool: PolicyTool) -> str | None:
-        """The entry that names `tool`, if any. Wildcards see its name and family, not where it comes from."""
+        """The entry that names `tool`, if any. Wildcards see its name and parent, not where it comes from."""
         if not self._exact_names.isdisjoint(tool.labels):
             return next(self._exact[word] for word in tool.labels if word in self._exact)
         for glob, entry in self._globs:
-            if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
+            if glob(tool.name) or (tool.parent is not tool.name and glob(tool.parent)):
                 return entry
         return None
 

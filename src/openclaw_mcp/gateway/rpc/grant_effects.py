@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from ...core.claw_catalogue import CLAW_TOOLS
 from ...core.claw_methods import tools_for_request
 from ...core.effects import CronAdded, RunEffects, SentMessage
 from ...core.model import Json
@@ -18,10 +19,7 @@ from .pairing import now_ms
 
 MAX_EFFECTS: Final = 1000  # the latest; whoever asked has long written down the older ones
 SETTLE_TIMEOUT: Final = 30.0  # seconds; a message under way waits twenty for its channel, then it is kept for later
-SENDING_TOOLS: Final = frozenset({
-    "message_send", "message_reply", "message_thread_reply", "message_broadcast", "message_send_attachment",
-    "message_send_with_effect", "sessions_send",
-})  # fmt: skip
+SENDING_TOOLS: Final = {name for name, tool in CLAW_TOOLS.items() if tool.records == "message_sent"}
 TEXT_PARAMS: Final = ("message", "caption", "text")
 TARGET_PARAMS: Final = ("to", "target", "sessionKey")
 
