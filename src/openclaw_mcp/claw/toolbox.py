@@ -43,7 +43,7 @@ class ClawTools:
         for name in CLAW_TOOLS:
             missing = find_missing_method(name, offer.methods)
             if missing is not None:
-                refusals[name] = f"the gateway this run is connected to has no {missing}, which {name} needs"
+                refusals[name] = _missing_reason(name, missing)
             elif offer.granted_tools is not None and name not in offer.granted_tools:
                 refusals[name] = f"{name} is not among the tools the gateway grants this run"
         changed = refusals != (self._refusals or {})
@@ -52,11 +52,15 @@ class ClawTools:
             self.changed.emit(None)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        if self._refusals is None:  # the policy could not know yet: only now is the gateway asked
-            await self._context.gateway.methods()
-            if (reason := self.refusal_reason(call.name)) is not None:
-                raise ToolUnavailable(reason)
+        if self._refusals is None:  # the first call: the policy could not know yet, since this is what connects
+            missing = find_missing_method(call.name, await self._context.gateway.methods())
+            if missing is not None:
+                raise ToolUnavailable(_missing_reason(call.name, missing))
         return to_tool_result(await HANDLERS[call.name](self._context, call.arguments))
+
+
+def _missing_reason(name: str, method: str) -> str:
+    return f"the gateway this run is connected to has no {method}, which {name} needs"
 
 
 def to_tool_result(answer: Any) -> ToolResult:

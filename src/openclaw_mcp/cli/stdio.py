@@ -21,6 +21,10 @@ def serve(surface: str, adapt: Callable[[boot.FirstReplies], boot.FirstReplies] 
         opening = adapt(opening)
 
     def load() -> RunServer:
+        # Here for start-up: by now the first answer is out.
+        from .lazy_modules import postpone
+
+        postpone()
         run: RunServer = import_module(f".{surface}", __package__).serve_stdio
         return run
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urljoin
 import jsonschema_rs
 from msgspec import Struct
 
-from ..core.errors import ToolUnavailable
+from .schema import unusable_schema
 
 MAX_SUBSCHEMAS: Final = 10_000  # objects in a schema, at any depth
 MAX_PATTERNS: Final = 500  # different regular expressions in a schema
@@ -176,10 +176,6 @@ def read_schema(schema: Any) -> ParsedSchema:
     graph = _Graph(schema, scan, costs)
     root = graph.build()
     return ParsedSchema(root, size, scan.longest_name)
-
-
-def unusable_schema(reason: str) -> ToolUnavailable:
-    return ToolUnavailable(f"The tool's own schema can't be used: {reason}")
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
 from ...core.model import Json, ToolCall, ToolSpec, text_result
 from ...core.ports import CallContext, Completer, PromptProvider, ResourceProvider, Toolbox
-from ...protocol import header_params, jsonrpc, mcp
+from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from .exchange import Exchange, invalid_params
 from .prompts_and_resources import CompletionMethods, PromptMethods, ResourceMethods, paginate
@@ -23,6 +23,7 @@ from .subscriptions import ListenRequest, ListenStream, Subscriptions
 from .tasks import McpTasks
 
 if TYPE_CHECKING:
+    from ...protocol.header_params import HeaderParams
     from .request_state import RequestStateSigner
 
 logger = logging.getLogger(__name__)
@@ -55,13 +56,13 @@ class CacheHint(Struct, frozen=True):
 class _EncodedToolList:
     """A tool list as it goes over the wire, made once for each list object the toolbox hands out."""
 
-    __slots__ = ("_encoded", "_header_arguments", "by_name", "specs")
+    __slots__ = ("_encoded", "_header_params", "by_name", "specs")
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self.specs = specs
         self.by_name = {spec.name: spec for spec in specs}
         self._encoded: dict[str, msgspec.Raw] = {}
-        self._header_arguments: dict[str, header_params.HeaderParams] = {}
+        self._header_params: dict[str, HeaderParams] = {}
 
     def encode_tool(self, spec: ToolSpec) -> msgspec.Raw:
         shape = self._encoded.get(spec.name)
@@ -69,11 +70,15 @@ class _EncodedToolList:
             shape = self._encoded[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.encode_tool(spec)))
         return shape
 
-    def header_arguments(self, spec: ToolSpec) -> header_params.HeaderParams:
-        found = self._header_arguments.get(spec.name)
+    def check_headers(self, spec: ToolSpec, headers: Mapping[str, str], arguments: Json) -> None:
+        """Raise JsonRpcError unless the HTTP headers repeat the arguments that the tool wants in headers."""
+        # Here for start-up: a pipe has no headers.
+        from ...protocol.header_params import check_param_headers, find_header_params
+
+        found = self._header_params.get(spec.name)
         if found is None:
-            found = self._header_arguments[spec.name] = header_params.find_header_params(spec.input_schema)
-        return found
+            found = self._header_params[spec.name] = find_header_params(spec.input_schema)
+        check_param_headers(headers, found, arguments)
 
 
 class McpServer:
@@ -223,7 +228,7 @@ class McpServer:
             return None
         self.tasks.require_support(exchange, spec)
         if exchange.headers is not None:
-            header_params.check_param_headers(exchange.headers, menu.header_arguments(spec), arguments)
+            menu.check_headers(spec, exchange.headers, arguments)
         return spec
 
     async def _call(self, exchange: Exchange, name: str, arguments: Json, context: CallContext) -> Json:

@@ -69,6 +69,7 @@ async def serve(
         pipe.apply_initialize(handover.initialize)
     if handover.pending:
         pipe.feed(handover.pending)
+        await asyncio.sleep(0)  # a first answer goes out before signals are handled: asyncio loads `inspect` for them
     with _handle_signals(pipe.interrupt):
         try:
             pipe.open_input()
