@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...core.model import Caller
+from ...net.asgi import Receive, Send
 from ...protocol import mcp
 from ...protocol.jsonrpc import JsonRpcId, JsonRpcNotification, JsonRpcRequest
 from .exchange import Peer
 from .http_gate import HeaderMap, HttpRefusal
-from .http_reply import HttpReply, send_status
-from .http_request import AsgiReceive, AsgiSend, SingleRequestServer, find_version_error, is_stateless
+from .http_request import HttpReply, SingleRequestServer, find_version_error, is_stateless, send_status
 from .server import McpServer
 
 MOST_PENDING_CHANGES: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
@@ -67,7 +67,6 @@ class SessionServer:
         """Serve a handshake-era request; a client that has a name may cancel it."""
         error = find_version_error(request, headers)
         if error is not None:
-            reply.id = request.id
             await reply.send_error(error, status=400)
         elif client is None:
             await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
@@ -140,8 +139,8 @@ async def serve(
     method: str,
     headers: HeaderMap,
     repeated_header: str | None,
-    receive: AsgiReceive,
-    send: AsgiSend,
+    receive: Receive,
+    send: Send,
     *,
     request_server: SingleRequestServer,
     client: str | None,
@@ -179,8 +178,8 @@ async def _post(  # noqa: PLR0917  one caller, which names them all
     session_server: SessionServer,
     headers: HeaderMap,
     repeated_header: str | None,
-    receive: AsgiReceive,
-    send: AsgiSend,
+    receive: Receive,
+    send: Send,
     request_server: SingleRequestServer,
     client: str | None,
     assign_session_id: bool,
@@ -199,7 +198,7 @@ async def _post(  # noqa: PLR0917  one caller, which names them all
         await work
     elif isinstance(message, JsonRpcRequest):
         if assign_session_id and message.method == "initialize":
-            reply.headers = ((b"mcp-session-id", os.urandom(16).hex().encode()),)
+            reply.add_session_id(os.urandom(16).hex())
         await session_server.serve_request(client, message, headers, reply, request_server)
     else:
         if isinstance(message, JsonRpcNotification) and client is not None:

@@ -9,11 +9,12 @@ from typing import Any, Final
 from ...core.errors import ToolBusy
 from ...core.model import Caller, Json
 from ...core.numbers import parse_whole_number
+from ...net.asgi import Receive, Send
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest
 from .exchange import Exchange, Peer
 from .http_gate import HeaderMap, HttpRefusal
-from .http_reply import AsgiReceive, AsgiSend, HttpReply, send_status
+from .http_request import HttpReply, send_status
 from .server import McpServer
 
 IDLE: Final = 1800.0  # seconds without a request before a session is forgotten
@@ -216,9 +217,7 @@ class McpSessions:
         self._sessions[id] = self._sessions.pop(id)  # the longest unused comes first
         return session
 
-    async def serve(
-        self, method: str, headers: HeaderMap, caller: Caller, receive: AsgiReceive, send: AsgiSend
-    ) -> None:
+    async def serve(self, method: str, headers: HeaderMap, caller: Caller, receive: Receive, send: Send) -> None:
         """GET opens or resumes a stream; DELETE ends the session."""
         id = headers.get("mcp-session-id")
         if id is None:
