@@ -5,7 +5,7 @@ from typing import Final
 
 from ...core.channel import ChatAddress
 from ...core.claw_methods import TOOLS_BY_ACTION
-from .action_params import ActionRequest
+from ...core.message_request import ActionRequest
 
 SEND_ACTIONS: Final = ("send", "reply", "thread-reply", "sendAttachment", "sendWithEffect")
 _WRITE_ACTIONS: Final = frozenset({*SEND_ACTIONS, "broadcast", "poll"})

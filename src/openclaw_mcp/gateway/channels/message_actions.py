@@ -13,10 +13,10 @@ from ...core.channel import ChannelError, ChannelRefused, ChatAddress, OutboundM
 from ...core.claw_methods import DenialCheck
 from ...core.errors import ToolDenied
 from ...core.mail import OutboxOrigin
+from ...core.message_request import ActionRequest, parse_action
 from ...core.model import Caller, Json
 from ...net.file_access import FileAccess
 from .account_runner import AccountRunner
-from .action_params import ActionRequest, parse_action
 from .action_tools import SEND_ACTIONS, conversation_key, tools_for_action
 from .outgoing_files import MediaLoader
 from .service import ChannelService, media_limit, require_ability

@@ -1,13 +1,13 @@
-"""What a message action is given, under the many names clients use for it. Pure."""
+"""The parameters of a message action, read once, under the many names clients use for them. Pure."""
 
 import json
 from typing import Any, Final
 
 from msgspec import Struct
 
-from ...core.channel import ChannelRefused
-from ...core.model import Json
-from ...core.numbers import parse_whole_number
+from .channel import ChannelRefused
+from .model import Json
+from .numbers import parse_whole_number
 
 MAX_TARGETS: Final = 100  # conversations of one broadcast
 MAX_ID_LENGTH: Final = 256  # characters of a thread's id; no messenger's is as long
@@ -32,6 +32,8 @@ class ActionRequest(Struct, frozen=True, kw_only=True):
     target: str | None = None
     targets: tuple[str, ...] = ()
     text: str = ""
+    written_text: str = ""
+    """As the client wrote it, which is how it records the message: line breaks may be spelled `\\n`."""
     media: tuple[str, ...] = ()
     file_name: str | None = None
     reply_to: str | None = None
@@ -66,6 +68,7 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         target=target,
         targets=_text_list(params, "targets"),
         text=text.replace("\\n", "\n"),
+        written_text=text,
         media=_media(params),
         file_name=_text(params, "filename", "fileName"),
         reply_to=_text(params, "replyTo", "replyToId"),
