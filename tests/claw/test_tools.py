@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from scripts.claw_reference import PATH, page
-from scripts.first_replies import FOLDER, menus
+from scripts.first_replies import FOLDER, tool_lists
 
 from openclaw_mcp.claw.tool_context import GatewayOffer, OutcomeUnknown
 from openclaw_mcp.claw.toolbox import SPECS
@@ -72,7 +72,7 @@ def test_the_reference_says_what_the_tools_say() -> None:
 
 
 def test_the_menus_by_profile_are_the_rules_own() -> None:
-    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == menus(), "run make first-replies"
+    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == tool_lists(), "run make first-replies"
 
 
 def test_no_alias_hides_a_parameter() -> None:

@@ -1,4 +1,4 @@
-"""The arguments of a call in the one shape that its schema describes, whatever names and forms an agent used."""
+"""The arguments of a call in the one shape its schema describes, from every name and form that agents use."""
 
 import json
 from collections.abc import Callable

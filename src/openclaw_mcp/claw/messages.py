@@ -1,4 +1,4 @@
-"""Messaging tools: ten things done in conversations, all through the gateway's `message.action`."""
+"""Handlers of the messaging tools: ten actions, all through the gateway's `message.action`."""
 
 from typing import Any, Final
 
@@ -84,9 +84,9 @@ async def _broadcast_at_once(
         raise
     payload = answer.get("payload") if isinstance(answer, dict) else None
     found = (payload if isinstance(payload, dict) else answer).get("results")
-    told = [one if isinstance(one, dict) else {} for one in found or ()]
-    results = [{"to": to, **one, "ok": one.get("ok") is True} for to, one in zip(targets, told, strict=False)]
-    # The conversation as the agent wrote it says where; what the gateway made of it is plainer, and is what counts.
+    answers = [one if isinstance(one, dict) else {} for one in found or ()]
+    results = [{"to": to, **one, "ok": one.get("ok") is True} for to, one in zip(targets, answers, strict=False)]
+    # The name the gateway gives a conversation counts, not the one the agent wrote.
     done = [action.make_record(one, message, None) for one in results if one["ok"]]
     if done:
         context.record_messages(done, {})
@@ -107,10 +107,10 @@ async def _send_one(context: ClawContext, arguments: Json, target: str, message:
     return context.record_messages([replace(sent, tool="message_broadcast")], {**where, "ok": True, "result": answer})
 
 
-# ---- about messages that are there -----------------------------------------------------------------------------------
+# ---- existing messages -----------------------------------------------------------------------------------------------
 
 OPERATOR_READ_ORIGIN: Final = {"conversationReadOrigin": "direct-operator"}
-"""For a real gateway, which else lets only its own agents touch what is there. It heeds this from operators alone."""
+"""A real gateway else lets only its own agents act on existing messages. It takes this from operators alone."""
 
 
 async def _react(context: ClawContext, arguments: Json) -> Any:

@@ -154,9 +154,9 @@ class ClawServer:
 
 
 def local_file_access(settings: ClawSettings) -> FileAccess:
-    """What this server itself may read and send: files of the folder it was started in, a project or a workspace.
+    """The files this server itself may read and send: those of the folder it was started in, a project or a workspace.
 
-    Nothing under a run's grant, and nothing where that folder is the home or holds it: then it was not chosen.
+    None under a run's grant, and none where that folder is the home or contains it: then it was not chosen.
     """
     try:
         here, home = Path.cwd().resolve(), Path.home().resolve()

@@ -27,7 +27,7 @@ class ClawSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def has_grant(self) -> bool:
-        """Whether this server works for a run: then it adds no rights of its own, whatever its environment says."""
+        """Whether this server works for a run: then it adds no rights of its own."""
         return self.token.startswith(GRANT_PREFIX)
 
     def __repr__(self) -> str:

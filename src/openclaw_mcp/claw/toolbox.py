@@ -22,7 +22,7 @@ SPECS: Final[tuple[ToolSpec, ...]] = tuple(tool.spec for tool in CLAW_TOOLS.valu
 
 
 class ClawTools:
-    """A `ToolSource` of all 29. Which of them this gateway and this run lack is known once the gateway has said hello;
+    """A `ToolSource` of all 29. Which of them this gateway and this run lack is known from the gateway's hello on;
     until then all count as available."""
 
     def __init__(self, context: ClawContext) -> None:

@@ -59,6 +59,6 @@ def postpone() -> None:
         # From Python 3.11 on, msgspec finds the same in `typing`; the other one takes as long to load as msgspec does.
         sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # so the import system marks absent ones
         try:
-            import msgspec  # noqa: F401  here for start-up, as said
+            import msgspec  # noqa: F401  here for start-up, see above
         finally:
             del sys.modules["typing_extensions"]

@@ -1,7 +1,7 @@
 """The side-effects file: what an agent did to others while it ran, one JSON object a line. Writer and reader.
 
-The server appends a line after an effect happened and before it answers the agent, so whoever reads the file once the
-agent has ended finds every effect the agent was told of. See docs/reference/side-effects.md.
+The server appends a line after an effect happened and before it answers the agent, so a reader finds there,
+once the agent has ended, every effect the agent got an answer for. See docs/reference/side-effects.md.
 """
 
 import os
@@ -16,16 +16,14 @@ from msgspec import Struct
 from ..core.effects import CronAdded, RunEffects, SentMessage
 from ..core.errors import OpenClawError
 
-MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
-PRIVATE_MODE: Final = 0o600  # the lines hold what was said
-
-__all__ = ["CannotRecord", "CronAdded", "EffectsFile", "RunEffects", "SentMessage", "read_effects"]
+MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that is ignored
+PRIVATE_MODE: Final = 0o600  # the lines hold messages
 
 _encode = msgspec.json.Encoder().encode
 
 
 class CannotRecord(OpenClawError):
-    """The file can't be written; said before anything is sent."""
+    """The file can't be written; raised before anything is sent."""
 
     code = "cannot_record"
 
@@ -47,15 +45,15 @@ class EffectsFile:
         try:
             self._descriptor = os.open(self._path, flags, PRIVATE_MODE)
         except OSError as exc:
-            reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be noted there is done"
+            reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be recorded there is done"
             raise CannotRecord(reason) from exc
 
     def record_messages(self, messages: Sequence[SentMessage]) -> None:
-        """Note messages that went out, all in one write."""
+        """Record messages that were sent, all in one write."""
         self._append([self._build_line("message_sent", sent) for sent in messages])
 
     def record_uncertain(self, messages: Sequence[SentMessage]) -> None:
-        """Note messages that may have gone out: the connection broke before the answer came."""
+        """Record messages that may have been sent: the connection broke before the answer came."""
         self._append([self._build_line("message_unconfirmed", sent) for sent in messages])
 
     def record_cron_job(self, job_id: str | None) -> None:
@@ -88,7 +86,7 @@ class EffectsFile:
         data = b"".join(_encode(line) + b"\n" for line in lines)
         try:
             if not self._is_at_line_start():
-                data = b"\n" + data  # somebody died in the middle of a line: theirs is lost, ours is not
+                data = b"\n" + data  # another server died in the middle of a line: that one is lost, ours is not
             view = memoryview(data)
             while view:  # a second round only when the disk was full for a moment
                 view = view[os.write(self._descriptor, view) :]
@@ -105,7 +103,7 @@ class EffectsFile:
 
 
 def read_effects(path: Path | str) -> RunEffects:
-    """What the file says. Lines that can't be used are skipped, each on its own; no file is no effects."""
+    """The effects in the file. Lines that can't be used are skipped one by one; no file means no effects."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES)
@@ -131,7 +129,7 @@ def read_effects(path: Path | str) -> RunEffects:
 
 
 class _EffectLine(Struct, frozen=True, rename="camel"):
-    """A line before it is known what it is. A field of another type makes it unusable."""
+    """A line of any kind. A field of another type makes it unusable."""
 
     type: str
     tool: str = ""

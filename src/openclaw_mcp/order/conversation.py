@@ -46,7 +46,7 @@ async def run_remote_order(gateway: RemoteGateway, order: AgentOrder) -> AsyncGe
 
     def on_event(event: str, payload: Any) -> None:
         mine = type(payload) is dict and payload.get("runId") == run_id and _is_relevant(event, payload)
-        # The next snapshot contains what a dropped one said; an end, or what a tool made, comes only once.
+        # The next snapshot contains the text of a dropped one; an end, or what a tool made, comes only once.
         dropped = mine and events.qsize() >= MOST_QUEUED_EVENTS and _is_partial_text(payload)
         if event in ("hello", "gone") or (mine and not dropped):
             events.put_nowait((event, payload))

@@ -247,7 +247,7 @@ class ToolList:
 
 
 def _check_action(call: ToolCall, spec: ToolSpec) -> None:
-    """Only an action that was judged is done, whatever the tool itself takes for one."""
+    """Only an action that was judged is done, even if the tool itself takes others."""
     action = call.arguments.get("action")
     if not isinstance(action, str) or action not in spec.actions:
         raise ToolArguments(f"action must be one of {', '.join(spec.actions)}")

@@ -1,7 +1,7 @@
 """Most tools' schemas, checked without the schema library: it takes longer to load than a first call may take. Pure.
 
-`compile_flat` reads only schemas made of the keywords below, and its check only accepts: whatever is not plainly right
-is left to the real one (`schema_check`), which decides and names the mistakes.
+`compile_flat` reads only schemas made of the keywords below, and its check only accepts: everything that is not
+plainly right is left to the real one (`schema_check`), which decides and names the mistakes.
 """
 
 from collections.abc import Callable

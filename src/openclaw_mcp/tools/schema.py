@@ -57,7 +57,7 @@ def unusable_schema(reason: str) -> ToolUnavailable:
 
 
 class SchemaListBudget:
-    """Checks the schemas of one list of tools: a list is read at one go, however many tools are in it."""
+    """Checks the schemas of one list of tools together: a list is read at once, however many tools it has."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -65,9 +65,9 @@ class SchemaListBudget:
 
     def check(self, schema: Json) -> None:
         """Raises ToolUnavailable when a schema can't be used, or not with those before it."""
-        form = validator_for(schema)
-        self._bytes += len(form.text)
-        self._pattern_bytes += form.pattern_bytes
+        validator = validator_for(schema)
+        self._bytes += len(validator.text)
+        self._pattern_bytes += validator.pattern_bytes
         if self._bytes > LARGEST_LIST_SCHEMAS:
             raise unusable_schema(
                 f"with it, the schemas of this list take more than {LARGEST_LIST_SCHEMAS} bytes; offer fewer tools"
@@ -80,23 +80,22 @@ class SchemaListBudget:
 
 
 class _ValidatorCache:
-    """Forms by the text of their schemas; equal schemas share one. The only one to hold them for long."""
+    """Validators by the text of their schemas; equal schemas share one. The only one to hold them for long."""
 
     def __init__(self) -> None:
         self._validators: OrderedDict[bytes, ArgumentValidator] = OrderedDict()
         self.bytes = 0
 
     def find(self, text: bytes) -> ArgumentValidator:
-        form = self._validators.get(text)
-        if form is None:
-            form = ArgumentValidator(text)
-            self._validators[text] = form
-            self.bytes += form.cost
+        validator = self._validators.get(text)
+        if validator is None:
+            validator = self._validators[text] = ArgumentValidator(text)
+            self.bytes += validator.cost
             while self.bytes > KEPT_BYTES and len(self._validators) > 1:
                 self.bytes -= self._validators.popitem(last=False)[1].cost
         else:
             self._validators.move_to_end(text)
-        return form
+        return validator
 
     def mark_recent(self, validator: ArgumentValidator) -> None:
         if validator.text in self._validators:
@@ -109,7 +108,7 @@ validator_cache = _ValidatorCache()
 def validator_for(schema: Json) -> ArgumentValidator:
     """The check for an input schema. Raises ToolUnavailable when it is no JSON Schema, or costs too much to check by.
 
-    Hold it weakly: forms give way to others, and are made again when they are needed.
+    Hold it weakly: validators are dropped for others, and made again when they are needed.
     """
     try:
         text = _encode(schema)

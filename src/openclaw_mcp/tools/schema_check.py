@@ -1,7 +1,7 @@
 """The check of arguments by JSON Schema, with the library that knows all of it. Loaded when a schema needs it.
 
-Both reading a schema and checking by it end soon, whoever wrote schema and arguments: what would take long is refused
-before it begins, the schema by `schema_nodes`, the arguments by `schema_cost`.
+Reading a schema and checking by it both end soon, whatever schema and arguments are: work that would take long is
+refused before it begins, the schema by `schema_nodes`, the arguments by `schema_cost`.
 """
 
 from itertools import islice

@@ -1,4 +1,4 @@
-"""A schema somebody else wrote, read for what checking by it costs, and refused where that is too much. Pure.
+"""A schema from elsewhere, read for what checking by it costs, and refused where that is too much. Pure.
 
 Every schema passes here before it is compiled: `jsonschema_rs` itself follows references as often as they are written
 and builds every pattern as large as it comes.
@@ -331,7 +331,7 @@ class _Graph:
         node.other_properties = self._nodes_of(schema, "additionalProperties")
         node.every_property = self._nodes_of(schema, "patternProperties", "unevaluatedProperties")
         node.property_names = self._nodes_of(schema, "propertyNames")
-        # Twice: other properties are told from these by trying them again.
+        # Twice: they are tried again to find the other properties.
         node.key_steps = 2 * sum(self._costs[key].steps for key in _as_object(schema.get("patternProperties")))
         node.key_steps += (
             HASH_STEPS * bool(node.properties)
@@ -444,11 +444,11 @@ def _as_object(value: Any) -> dict[str, Any]:
 def _resolve_pointer(schema: Any, pointer: str) -> Any:
     """What a JSON pointer means; None when there is nothing."""
     for escaped in pointer.split("/")[1:]:
-        word = escaped.replace("~1", "/").replace("~0", "~")
-        if type(schema) is dict and word in schema:
-            schema = schema[word]
-        elif type(schema) is list and _INDEX.fullmatch(word) and int(word) < len(schema):
-            schema = schema[int(word)]
+        name = escaped.replace("~1", "/").replace("~0", "~")
+        if type(schema) is dict and name in schema:
+            schema = schema[name]
+        elif type(schema) is list and _INDEX.fullmatch(name) and int(name) < len(schema):
+            schema = schema[int(name)]
         else:
             return None
     return schema

@@ -1,7 +1,7 @@
-"""MCP over HTTP: a raw ASGI callable. JSON answers; a stream only when something is said before the result.
+"""MCP over HTTP: a raw ASGI callable. JSON answers; a stream only when something is sent before the result.
 
 Both eras at one address. The stateless era needs nothing kept, and closing its stream cancels the call. The handshake
-era gets a session when it opens with `initialize`; a request without one is served as it stands.
+era gets a session when it begins with `initialize`; a request without one is served by itself.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _ALLOW_POST = ((b"allow", b"POST"),)
 class McpHttp:
     """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer.
 
-    `probe` is what a plain GET is answered, by people who look whether we are here.
+    `probe_text` answers a plain GET, by which people look whether the server is there.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class McpHttp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await send({"type": "websocket.close"})  # there is no socket here, whoever asks
+            await send({"type": "websocket.close"})  # there is no WebSocket here
             return
         headers, repeated = read_headers(scope)
         try:
@@ -93,10 +93,10 @@ class McpHttp:
             return
         message, reply = post
         if self._slots is None or not isinstance(message, JsonRpcRequest):
-            # What a client answers us needs no slot, or its own calls could keep its answers out.
+            # An answer from a client needs no slot, or its own calls could keep its answers out.
             await self._serve_message(message, headers, repeated_header, caller, reply)
             return
-        # Who only listens stays for as long as its client lives, and must not keep the others' calls out.
+        # A listening request lasts as long as its client, and must not keep other calls out.
         slots = self._listen_slots if message.method == mcp.LISTEN_METHOD else self._slots
         if not slots.try_acquire():
             await slots.acquire()

@@ -123,7 +123,7 @@ class HttpReply:
         """Return when the client is gone, which a failed sign of life shows as well."""
         try:
             await self._wait_disconnect()
-        except Exception as exc:  # noqa: BLE001  whatever the web server raises, the client can't be reached
+        except Exception as exc:  # noqa: BLE001  with any error of the web server the client can't be reached
             logger.debug("mcp http: a client could not be reached any more (%r), its stream ends", exc)
 
     async def _receive_disconnect(self) -> None:
@@ -182,7 +182,7 @@ class SingleRequestServer:
     async def serve_handshake(
         self, server: McpServer, request: JsonRpcRequest, headers: HeaderMap, caller: Caller, reply: HttpReply
     ) -> None:
-        """Serve one request of the handshake era as it stands, remembering nothing."""
+        """Serve one request of the handshake era by itself, without keeping anything."""
         peer = Peer(version=headers.get("mcp-protocol-version", mcp.DEFAULT_HTTP_VERSION))
         envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
         exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)

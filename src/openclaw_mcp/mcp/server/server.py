@@ -1,6 +1,6 @@
 """MCP without transports: one request in, one result out, for a known caller.
 
-Each request is served in the era it speaks, whatever came before it on the same connection.
+Each request is served in its own era, independent of those before it on the same connection.
 """
 
 import logging
@@ -206,9 +206,9 @@ class McpServer:
     # ---- tools ----
 
     async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
-        menu = self._encode_list(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
-        specs, following = paginate(menu.specs, params, lambda spec: spec.name, self._page_size)
-        return {"tools": [menu.encode_tool(spec) for spec in specs], **following}
+        tools = self._encode_list(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
+        specs, following = paginate(tools.specs, params, lambda spec: spec.name, self._page_size)
+        return {"tools": [tools.encode_tool(spec) for spec in specs], **following}
 
     async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
         name, arguments = params.get("name"), params.get("arguments")
@@ -228,13 +228,13 @@ class McpServer:
 
     def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         """What the stateless era checks before a call: headers that repeat arguments, and the support of tasks."""
-        menu = self._encode_list(specs)
-        spec = menu.by_name.get(name)
+        tools = self._encode_list(specs)
+        spec = tools.by_name.get(name)
         if spec is None:
             return None
         self.tasks.require_support(exchange, spec)
         if exchange.headers is not None:
-            menu.check_headers(spec, exchange.headers, arguments)
+            tools.check_headers(spec, exchange.headers, arguments)
         return spec
 
     async def _call(self, exchange: Exchange, name: str, arguments: Json, context: CallContext) -> Json:
@@ -350,7 +350,7 @@ class McpServer:
 
 
 def _read_answers(params: Json) -> dict[str, Json]:
-    """What a repeated call answers. An answer that is no object counts as not given."""
+    """The answers of a repeated call. One that is no object counts as not given."""
     responses = params.get("inputResponses")
     if type(responses) is not dict:
         return {}
@@ -358,5 +358,5 @@ def _read_answers(params: Json) -> dict[str, Json]:
 
 
 def _call_identity(method: str, params: Json) -> Json:
-    """What makes two calls the same call, whatever answers they carry."""
+    """What makes two calls the same call, with different answers too."""
     return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

@@ -1,4 +1,4 @@
-"""Many MCP servers behind one HTTP endpoint: whoever routes chooses the door, each request is served as it stands.
+"""Many MCP servers behind one HTTP endpoint: the router chooses one, each request is served by itself.
 
 Nothing of a client is kept between requests, so that any process can serve the next one. A handshake-era client gets
 an `Mcp-Session-Id` all the same: it tells one client's requests from another's when it cancels one.
@@ -51,7 +51,7 @@ class SessionServer:
         return task is not None
 
     def close(self) -> None:
-        """Streams end now; calls end when what they wait for fails, and say why."""
+        """Streams end now; calls end with the reason when what they wait for fails."""
         self._closed = True
         for task in list(self._streams):
             task.cancel()
@@ -90,27 +90,27 @@ class SessionServer:
         try:
             await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
         except asyncio.CancelledError:
-            if key in self._calls or task.uncancel() > 0:  # not the client's wish, or not its alone
+            if key in self._calls or task.uncancel() > 0:  # not cancelled by the client, or not by it alone
                 raise
             await reply.end_without_result()
         finally:
             self._calls.pop(key, None)
 
     async def stream_changes(self, reply: HttpReply) -> None:
-        """Tell a handshake-era listener of list changes until it goes or the door closes."""
-        unheard: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
-        news = asyncio.Event()
+        """Send list changes to a handshake-era listener until it goes or the session closes."""
+        unsent: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
+        has_messages = asyncio.Event()
 
         def push(message: bytes) -> None:
-            unheard.append(message)
-            news.set()
+            unsent.append(message)
+            has_messages.set()
 
         async def relay() -> None:
             while True:
-                await news.wait()
-                news.clear()
-                while unheard:
-                    await reply.send_event(unheard.popleft())
+                await has_messages.wait()
+                has_messages.clear()
+                while unsent:
+                    await reply.send_event(unsent.popleft())
 
         disconnect = self.server.subscriptions.connect(Peer(), push)
         try:
@@ -120,7 +120,7 @@ class SessionServer:
             disconnect()
 
     async def run_until_close(self, reply: HttpReply, work: Any) -> None:
-        """Run a stream that ends, properly, when the door closes."""
+        """Run a stream that ends, properly, when the session closes."""
         task = asyncio.current_task()
         assert task is not None
         self._streams.add(task)
@@ -147,10 +147,10 @@ async def serve(
     assign_session_id: bool,
     cancel_elsewhere: CancelElsewhere,
 ) -> None:
-    """Serve one request at `door`. Raises Refusal.
+    """Serve one request. Raises HttpRefusal.
 
-    `client` tells requests of one handshake-era client from another's; with `introduce`, one that has no such name
-    gets it with `initialize`. A request it cancels that is not served here is handed to `elsewhere`.
+    `client` tells requests of one handshake-era client from another's; with `assign_session_id`, a client that has no
+    such name gets one with `initialize`. A request it cancels that is not served here is given to `cancel_elsewhere`.
     """
     session_server.active_requests += 1
     try:
