@@ -30,7 +30,7 @@ class LocalGateway(OrderGateway, Protocol):
     def run_events(self) -> "Signal[RunEvent]": ...
 
 
-class RemoteGateway(OrderGateway, Protocol):
+class NetworkGateway(OrderGateway, Protocol):
     """Over a WebSocket: its events are JSON."""
 
     def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:

@@ -20,7 +20,7 @@ from ..core.agent import (
     TurnFailed,
 )
 from ..core.errors import OpenClawError
-from ..core.gateway_port import OrderGateway, RemoteGateway
+from ..core.gateway_port import NetworkGateway, OrderGateway
 from ..core.model import Json
 from ..net.tasks import finish
 
@@ -39,7 +39,7 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-async def run_remote_order(gateway: RemoteGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+async def run_remote_order(gateway: NetworkGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
     """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
     run_id = str(uuid.uuid4())
     events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()

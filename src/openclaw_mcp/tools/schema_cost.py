@@ -40,19 +40,8 @@ class ValueChecks:
     """Everything that checks the value at one place in the arguments, with how often it does."""
 
     __slots__ = (
-        "alternatives",
-        "chain",
-        "error_bytes",
-        "first_items",
-        "has_name_checks",
-        "key_steps",
-        "known_properties",
-        "max_errors",
-        "nodes",
-        "parts",
-        "steps",
-        "string_steps",
-        "unique",
+        "alternatives", "chain", "error_bytes", "first_items", "has_name_checks", "key_steps", "known_properties",
+        "max_errors", "nodes", "parts", "steps", "string_steps", "unique",
     )  # fmt: skip
 
     def __init__(self, starts: Iterable[tuple[SchemaNode, int]]) -> None:

@@ -91,25 +91,9 @@ class SchemaNode:
     """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
 
     __slots__ = (
-        "alternatives",
-        "chain",
-        "error_bytes",
-        "every_item",
-        "every_property",
-        "first_items",
-        "in_place",
-        "key_steps",
-        "max_errors",
-        "other_items",
-        "other_properties",
-        "properties",
-        "property_names",
-        "rank",
-        "repeats",
-        "steps",
-        "string_steps",
-        "unfolded_steps",
-        "unique",
+        "alternatives", "chain", "error_bytes", "every_item", "every_property", "first_items", "in_place",
+        "key_steps", "max_errors", "other_items", "other_properties", "properties", "property_names", "rank",
+        "repeats", "steps", "string_steps", "unfolded_steps", "unique",
     )  # fmt: skip
 
     def __init__(self) -> None:

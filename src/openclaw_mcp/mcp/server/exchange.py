@@ -83,17 +83,9 @@ class Exchange:
     """One request on the way to its answer. A `CallContext` for the tool that serves it."""
 
     __slots__ = (
-        "_close_stream",
-        "_last_progress",
-        "_used_keys",
-        "answers",
-        "caller",
-        "envelope",
-        "headers",
-        "id",
-        "peer",
+        "_close_stream", "_last_progress", "_used_keys", "answers", "caller", "envelope", "headers", "id", "peer",
         "write",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -154,56 +154,29 @@ async def serve(
     """
     session_server.active_requests += 1
     try:
-        if method == "POST":
-            await _post(
-                session_server,
-                headers,
-                repeated_header,
-                receive,
-                send,
-                request_server,
-                client,
-                assign_session_id,
-                cancel_elsewhere,
-            )
-        elif method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
-            raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
-        else:
+        if method != "POST":
+            if method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
+                raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
             await session_server.stream_changes(HttpReply(receive, send, accepts_stream=True))
+        elif (post := await request_server.read_message(headers, receive, send)) is not None:
+            message, reply = post
+            if is_stateless(headers):
+                work = request_server.serve_stateless(
+                    session_server.server, message, headers, repeated_header, session_server.caller, reply
+                )
+                if isinstance(message, JsonRpcRequest) and message.method == mcp.LISTEN_METHOD:
+                    work = session_server.run_until_close(reply, work)
+                await work
+            elif isinstance(message, JsonRpcRequest):
+                if assign_session_id and message.method == "initialize":
+                    reply.add_session_id(os.urandom(16).hex())
+                await session_server.serve_request(client, message, headers, reply, request_server)
+            else:
+                if isinstance(message, JsonRpcNotification) and client is not None:
+                    _handle_cancellation(session_server, client, message, cancel_elsewhere)
+                await send_status(send, 202)
     finally:
         session_server.active_requests -= 1
-
-
-async def _post(  # noqa: PLR0917  one caller, which names them all
-    session_server: SessionServer,
-    headers: HeaderMap,
-    repeated_header: str | None,
-    receive: Receive,
-    send: Send,
-    request_server: SingleRequestServer,
-    client: str | None,
-    assign_session_id: bool,
-    cancel_elsewhere: CancelElsewhere,
-) -> None:
-    post = await request_server.read_message(headers, receive, send)
-    if post is None:
-        return
-    message, reply = post
-    if is_stateless(headers):
-        work = request_server.serve_stateless(
-            session_server.server, message, headers, repeated_header, session_server.caller, reply
-        )
-        if isinstance(message, JsonRpcRequest) and message.method == mcp.LISTEN_METHOD:
-            work = session_server.run_until_close(reply, work)
-        await work
-    elif isinstance(message, JsonRpcRequest):
-        if assign_session_id and message.method == "initialize":
-            reply.add_session_id(os.urandom(16).hex())
-        await session_server.serve_request(client, message, headers, reply, request_server)
-    else:
-        if isinstance(message, JsonRpcNotification) and client is not None:
-            _handle_cancellation(session_server, client, message, cancel_elsewhere)
-        await send_status(send, 202)
 
 
 def _handle_cancellation(
