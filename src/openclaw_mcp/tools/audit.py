@@ -23,9 +23,7 @@ def digest_arguments(arguments: Json, key: bytes) -> str:
 
     Keyed, because a short argument could be found by trying: keep the key apart from the records.
     """
-    from hashlib import (
-        blake2b,
-    )  # here for start-up: it loads OpenSSL, which a dispatcher without an audit trail does not need
+    from hashlib import blake2b  # here for start-up: it loads OpenSSL, which is needed for an audit trail alone
 
     return blake2b(_encode(arguments), digest_size=DIGEST_SIZE, key=key).hexdigest()
 
