@@ -37,16 +37,17 @@ class EffectsFile:
         self._account = account
         self._descriptor: int | None = None
 
-    def ensure_open(self) -> None:
-        """Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
+    def ensure_open(self) -> int:
+        """The descriptor. Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
         if self._descriptor is not None:
-            return
+            return self._descriptor
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         try:
             self._descriptor = os.open(self._path, flags, PRIVATE_MODE)
         except OSError as exc:
             reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be recorded there is done"
             raise CannotRecord(reason) from exc
+        return self._descriptor
 
     def record_messages(self, messages: Sequence[SentMessage]) -> None:
         """Record messages that were sent, all in one write."""
@@ -81,25 +82,24 @@ class EffectsFile:
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One write on a descriptor opened for appending: lines of several servers never mix."""
-        self.ensure_open()
-        assert self._descriptor is not None
+        descriptor = self.ensure_open()
         data = b"".join(_encode(line) + b"\n" for line in lines)
         try:
-            if not self._is_at_line_start():
+            if not _is_at_line_start(descriptor):
                 data = b"\n" + data  # another server died in the middle of a line: that one is lost, ours is not
             view = memoryview(data)
             while view:  # a second round only when the disk was full for a moment
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(descriptor, view) :]
         except OSError as exc:
             raise CannotRecord(f"{self._path} can't be written: {exc.strerror}") from exc
 
-    def _is_at_line_start(self) -> bool:
-        assert self._descriptor is not None
-        size = os.fstat(self._descriptor).st_size
-        if size == 0:
-            return True
-        os.lseek(self._descriptor, size - 1, os.SEEK_SET)
-        return os.read(self._descriptor, 1) in (b"\n", b"")
+
+def _is_at_line_start(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return True
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1) in (b"\n", b"")
 
 
 def read_effects(path: Path | str) -> RunEffects:

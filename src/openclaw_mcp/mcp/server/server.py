@@ -205,12 +205,12 @@ class McpServer:
 
     # ---- tools ----
 
-    async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
-        tools = self._encode_list(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
+    async def _tools_list(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
+        tools = self._encode_list(await toolbox.list(exchange.caller))
         specs, following = paginate(tools.specs, params, lambda spec: spec.name, self._page_size)
         return {"tools": [tools.encode_tool(spec) for spec in specs], **following}
 
-    async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
+    async def _tools_call(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
         name, arguments = params.get("name"), params.get("arguments")
         if type(name) is not str:
             raise invalid_params("`name` must be a string")
@@ -218,13 +218,13 @@ class McpServer:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
-        if exchange.envelope.stateless and self._toolbox is not None:
-            spec = self._prepare(exchange, name, arguments, await self._toolbox.list(exchange.caller))
+        if exchange.envelope.stateless:
+            spec = self._prepare(exchange, name, arguments, await toolbox.list(exchange.caller))
             if spec is not None and self.tasks.declares_tasks(exchange):
                 return await self.tasks.run(
-                    exchange, spec, lambda context: self._call(exchange, name, arguments, context)
+                    exchange, spec, lambda context: self._call(toolbox, exchange, name, arguments, context)
                 )
-        return await self._call(exchange, name, arguments, exchange)
+        return await self._call(toolbox, exchange, name, arguments, exchange)
 
     def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         """What the stateless era checks before a call: headers that repeat arguments, and the support of tasks."""
@@ -237,11 +237,12 @@ class McpServer:
             tools.check_headers(spec, exchange.headers, arguments)
         return spec
 
-    async def _call(self, exchange: Exchange, name: str, arguments: Json, context: CallContext) -> Json:
-        assert self._toolbox is not None
+    async def _call(
+        self, toolbox: Toolbox, exchange: Exchange, name: str, arguments: Json, context: CallContext
+    ) -> Json:
         call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, context=context)
         try:
-            result = await self._toolbox.call(call)
+            result = await toolbox.call(call)
         except (ToolNotFound, BadRequest) as exc:
             raise JsonRpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
         except InputRequired:
@@ -321,8 +322,8 @@ class McpServer:
             "tasks/cancel": (_STATELESS, self.tasks.cancel),
         }
         if self._toolbox is not None:
-            routes["tools/list"] = (_BOTH, self._tools_list)
-            routes["tools/call"] = (_BOTH, self._tools_call)
+            routes["tools/list"] = (_BOTH, partial(self._tools_list, self._toolbox))
+            routes["tools/call"] = (_BOTH, partial(self._tools_call, self._toolbox))
         if self._prompts is not None:
             prompts = PromptMethods(self._prompts, self._page_size)
             routes["prompts/list"] = (_BOTH, prompts.list)
