@@ -3,22 +3,12 @@
 import sys
 from pathlib import Path
 
-from openclaw_mcp.claw.catalogue import TOOLS
-from openclaw_mcp.claw.tool_context import ClawTool
-from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
+from openclaw_mcp.core.claw_catalogue import CLAW_TOOLS
+from openclaw_mcp.core.claw_tool import ClawTool
 from openclaw_mcp.core.model import Json
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "claw-tools.md"
-FAMILIES = (
-    ("Sessions", ("sessions_", "session_", "agents_", "subagents")),
-    ("Messages", ("message_",)),
-    ("Cron", ("cron_",)),
-    ("Gateway", ("gateway_",)),
-)
-RECORDED = {
-    "sessions_send", "message_send", "message_reply", "message_thread_reply", "message_broadcast",
-    "message_send_attachment", "message_send_with_effect",
-}  # fmt: skip
+SECTIONS = {"": "Sessions", "message": "Messages", "cron": "Cron", "gateway": "Gateway"}
 HEAD = """# The 29 tools of a CLI agent
 
 Made by `scripts/claw_reference.py`; do not edit. `remoteclaw-mcp-server` offers these to the agent that starts it; see
@@ -42,9 +32,9 @@ def main() -> int:
 
 def page() -> str:
     parts = [HEAD]
-    for title, prefixes in FAMILIES:
+    for parent, title in SECTIONS.items():
         parts.append(f"\n## {title}\n")
-        parts += [entry(tool) for tool in TOOLS if tool.spec.name.startswith(prefixes)]
+        parts += [entry(tool) for tool in CLAW_TOOLS.values() if tool.parent == parent]
     return "".join(parts)
 
 
@@ -54,8 +44,8 @@ def entry(tool: ClawTool) -> str:
     required = schema.get("required", ())
     rows = "".join(row(name, field, tool, must=name in required) for name, field in schema["properties"].items())
     table = f"\n| parameter | type | |\n|---|---|---|\n{rows}" if rows else ""
-    ways = " or ".join(", ".join(f"`{method}`" for method in way) for way in METHODS_BY_TOOL[spec.name])
-    return f"\n### {spec.name}\n\n{spec.description}\n{table}\n{nature(tool)} Methods: {ways}.\n"
+    methods = " or ".join(", ".join(f"`{method}`" for method in each) for each in tool.methods)
+    return f"\n### {spec.name}\n\n{spec.description}\n{table}\n{describe_effect(tool)} Methods: {methods}.\n"
 
 
 def row(name: str, field: Json, tool: ClawTool, *, must: bool) -> str:
@@ -66,19 +56,16 @@ def row(name: str, field: Json, tool: ClawTool, *, must: bool) -> str:
     return f"| {shown} | {field['type']} | {field['description'].replace('|', '/')}{choice}{also} |\n"
 
 
-def nature(tool: ClawTool) -> str:
-    spec = tool.spec
-    notes = spec.annotations or {}
-    words = ["Reads only." if notes["readOnlyHint"] else "Changes things."]
-    if notes.get("destructiveHint"):
-        words.append("What it changes may be lost.")
-    if spec.owner_only:
-        words.append("For the owner.")
-    if spec.name in RECORDED:
-        words.append("Recorded as `message_sent`.")
-    if spec.name == "cron_add":
-        words.append("Recorded as `cron_added`.")
-    return " ".join(words)
+def describe_effect(tool: ClawTool) -> str:
+    hints = tool.spec.annotations or {}
+    sentences = ["Reads only." if hints["readOnlyHint"] else "Changes things."]
+    if hints.get("destructiveHint"):
+        sentences.append("What it changes may be lost.")
+    if tool.spec.owner_only:
+        sentences.append("For the owner.")
+    if tool.records:
+        sentences.append(f"Recorded as `{tool.records}`.")
+    return " ".join(sentences)
 
 
 if __name__ == "__main__":

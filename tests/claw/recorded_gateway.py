@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from openclaw_mcp.claw.catalogue import ClawToolbox, ClawTools
 from openclaw_mcp.claw.settings import ClawSettings
-from openclaw_mcp.claw.tool_context import CALL_TIMEOUT, ClawContext
+from openclaw_mcp.claw.tool_context import CALL_TIMEOUT, ClawContext, GatewayOffer
+from openclaw_mcp.claw.toolbox import ClawToolbox, ClawTools
 from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.core.model import LOCAL_CALLER, Json, Text, ToolCall, ToolResult
 from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.net.file_access import FileAccess
 from openclaw_mcp.net.side_effects_file import EffectsFile
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
@@ -41,6 +42,7 @@ class Twin:
         self.answers: dict[str, Any] = {}
         self.path = folder / "effects.ndjson"
         self._offers = offers
+        self.offered: Signal[GatewayOffer] = Signal()
         told = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
         run = ClawSettings(**told | dict(home or {}))
         effects = EffectsFile(self.path, provider=run.channel, account=run.account)
@@ -48,6 +50,7 @@ class Twin:
         self.front = ClawToolbox(ToolDispatcher(ToolRegistry({"claw": self.tools})))
 
     async def methods(self) -> frozenset[str]:
+        self.offered.emit(GatewayOffer(self._offers))
         return self._offers
 
     async def call(self, method: str, params: Json, *, within: float = CALL_TIMEOUT, repeatable: bool = False) -> Any:

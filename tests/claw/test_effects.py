@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_mcp.net.side_effects_file import CannotRecord, EffectsFile, RunEffects, SentMessage, read_effects
+from openclaw_mcp.core.effects import RunEffects, SentMessage
+from openclaw_mcp.net.side_effects_file import CannotRecord, EffectsFile, read_effects
 
 
 def written(path: Path) -> list[dict[str, object]]:
@@ -145,7 +146,8 @@ def test_the_reader_survives_any_bytes(tmp_path_factory: pytest.TempPathFactory,
 
 FILL = """
 import sys
-from openclaw_mcp.net.side_effects_file import EffectsFile, SentMessage
+from openclaw_mcp.core.effects import SentMessage
+from openclaw_mcp.net.side_effects_file import EffectsFile
 file = EffectsFile(sys.argv[1])
 for number in range(200):
     file.record_messages([SentMessage(tool="message_send", to=sys.argv[2], text=f"{number} " + "x" * 3000)])

@@ -8,10 +8,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from scripts.claw_reference import PATH, page
-from scripts.first_replies import FOLDER, menus
+from scripts.first_replies import FOLDER, tool_lists
 
-from openclaw_mcp.claw.catalogue import SPECS, TOOLS
-from openclaw_mcp.claw.tool_context import OutcomeUnknown
+from openclaw_mcp.claw.tool_context import GatewayOffer, OutcomeUnknown
+from openclaw_mcp.claw.toolbox import SPECS
+from openclaw_mcp.core import claw_catalogue
 from openclaw_mcp.core.claw_methods import MESSAGE_ACTIONS, METHODS_BY_TOOL
 from openclaw_mcp.core.errors import ToolUnavailable
 from openclaw_mcp.core.model import Text
@@ -71,11 +72,11 @@ def test_the_reference_says_what_the_tools_say() -> None:
 
 
 def test_the_menus_by_profile_are_the_rules_own() -> None:
-    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == menus(), "run make first-replies"
+    assert (FOLDER / "claw_lists.py").read_text(encoding="utf-8") == tool_lists(), "run make first-replies"
 
 
 def test_no_alias_hides_a_parameter() -> None:
-    for tool in TOOLS:
+    for tool in claw_catalogue.CLAW_TOOLS.values():
         properties = tool.spec.input_schema["properties"]
         assert set(tool.aliases.values()) <= set(properties), tool.spec.name
         assert not set(tool.aliases) & set(properties), tool.spec.name
@@ -94,18 +95,18 @@ def test_a_tool_that_is_not_to_be_had_here_is_refused_with_the_reason(twin: Twin
     rung: list[None] = []
     twin.tools.changed.connect(rung.append)
 
-    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), None)
+    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"})))
     had = [spec.name for spec in SPECS if twin.tools.refusal_reason(spec.name) is None]
     assert had == ["sessions_list", "gateway_config_get"]
     assert "no cron.add" in str(twin.tools.refusal_reason("cron_add"))
-    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
+    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
     assert "not among the tools the gateway grants" in str(twin.tools.refusal_reason("gateway_config_get"))
-    twin.tools.update_availability(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"}))
+    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
     assert len(rung) == 2
 
 
 def test_a_real_gateway_has_a_way_for_every_tool(real: Twin) -> None:
-    real.tools.update_availability(REAL, None)
+    real.offered.emit(GatewayOffer(REAL))
     assert not any(real.tools.refusal_reason(spec.name) for spec in SPECS)
 
 

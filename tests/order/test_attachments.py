@@ -130,7 +130,7 @@ def test_verbose_tells_on_stderr_what_becomes_of_an_order_but_not_what_it_says(t
 
     assert [json.loads(answer)["id"] for answer in done.stdout.splitlines()] == [1]
     assert "an order of 9 characters, with image/png of 40 bytes" in done.stderr
-    assert "orders go to the agent in this process" in done.stderr
+    assert "carried out by the agent in this process" in done.stderr
     assert "tool order_openclaw" in done.stderr
     assert "swordfish" not in done.stderr
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.agent import AgentEvent
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.gateway_port import GatewayEventHandler
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
 from openclaw_mcp.order import conversation
-from openclaw_mcp.order.conversation import run_order
+from openclaw_mcp.order.conversation import AgentOrder, run_remote_order
 from openclaw_mcp.order.order_tool import ErrorTextToolbox, OrderTools
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.registry import ToolRegistry
@@ -25,7 +26,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 class Script:
     """A gateway that tells these events once an order is sent."""
 
-    is_local = is_lost = False
+    is_lost = False
 
     def __init__(
         self, *events: tuple[str, Any], refuse: OpenClawError | None = None, end: Json | None = None,
@@ -67,7 +68,10 @@ def final(text: str, *blocks: Json) -> tuple[str, Json]:
 
 
 def served(script: Script) -> Conversation:
-    desk = ToolDispatcher(ToolRegistry({"order": OrderTools(lambda order: run_order(script, order))}))
+    async def run(order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+        return run_remote_order(script, order)
+
+    desk = ToolDispatcher(ToolRegistry({"order": OrderTools(run)}))
     return Conversation(McpServer(McpServerInfo(name="order", version="1"), ErrorTextToolbox(desk)), stateless=False)
 
 

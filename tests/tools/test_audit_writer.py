@@ -1,4 +1,4 @@
-"""The ledger between desk and store: each record once, whatever the disk does meanwhile."""
+"""The audit writer between dispatcher and store: each record once, whatever the disk does meanwhile."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -7,16 +7,17 @@ from typing import Any
 from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.core.model import CallRecord, Json
 from openclaw_mcp.core.sessions import AuditQuery
-from openclaw_mcp.tools import audit_writer as room
-from openclaw_mcp.tools.audit_writer import MOST_PENDING, AuditWriter
+from openclaw_mcp.net import tasks
+from openclaw_mcp.tools.audit_writer import MOST_PENDING, AuditQueue, AuditWriter
 
 
-class Book:
-    """A twin of the audit's book: refuses so often, then takes what comes, slowly if told to."""
+class Trail:
+    """An audit trail in memory: fails so often, then takes what comes, once it may."""
 
-    def __init__(self, *, refusals: int = 0) -> None:
+    def __init__(self, *, refusals: int = 0, failure: type[Exception] = StoreFull) -> None:
         self.kept: list[CallRecord] = []
         self.refusals = refusals
+        self.failure = failure
         self.writing = asyncio.Event()
         self.taken = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -32,7 +33,7 @@ class Book:
         await self.go_on.wait()
         if self.refusals:
             self.refusals -= 1
-            raise StoreFull("no room")
+            raise self.failure("no room")
         self.kept += records
         self.taken.set()
 
@@ -53,62 +54,76 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 def test_records_of_a_moment_share_one_write() -> None:
     async def story() -> None:
-        book, ledger = Book(), AuditWriter()
-        async with ledger.attach(book):
+        trail, queue = Trail(), AuditQueue()
+        async with AuditWriter(queue, trail):
             for number in range(100):
-                ledger.write(record(number))
-            await book.writing.wait()
-        assert [kept.tool for kept in book.kept] == [f"t{number}" for number in range(100)]
+                queue.write(record(number))
+            await trail.writing.wait()
+        assert [kept.tool for kept in trail.kept] == [f"t{number}" for number in range(100)]
 
     run(story())
 
 
 def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
     async def story() -> None:
-        book, ledger = Book(), AuditWriter()
-        book.go_on.clear()
-        async with ledger.attach(book):
-            ledger.write(record(1))
-            await book.writing.wait()
-            ledger.write(record(2))
-            asyncio.get_running_loop().call_later(0.05, book.go_on.set)
-        assert [kept.tool for kept in book.kept] == ["t1", "t2"]
+        trail, queue = Trail(), AuditQueue()
+        trail.go_on.clear()
+        async with AuditWriter(queue, trail):
+            queue.write(record(1))
+            await trail.writing.wait()
+            queue.write(record(2))
+            asyncio.get_running_loop().call_later(0.05, trail.go_on.set)
+        assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
 
     run(story())
 
 
 def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
-    monkeypatch.setattr(room, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
 
     async def story() -> None:
-        book, ledger = Book(refusals=2), AuditWriter()
-        async with ledger.attach(book):
-            ledger.write(record(1))
-            await book.taken.wait()
-            ledger.write(record(2))
-        assert [kept.tool for kept in book.kept] == ["t1", "t2"]
+        trail, queue = Trail(refusals=2), AuditQueue()
+        async with AuditWriter(queue, trail):
+            queue.write(record(1))
+            await trail.taken.wait()
+            queue.write(record(2))
+        assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
 
     run(story())
+
+
+def test_a_writer_that_fails_unexpectedly_is_logged_and_goes_on(monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
+
+    async def story() -> None:
+        trail, queue = Trail(refusals=1, failure=ValueError), AuditQueue()
+        async with AuditWriter(queue, trail):
+            queue.write(record(1))
+            await trail.taken.wait()
+        assert [kept.tool for kept in trail.kept] == ["t1"]
+
+    run(story())
+    assert "audit: writing records failed" in caplog.text
 
 
 def test_what_a_full_disk_leaves_waiting_is_bounded(caplog: Any) -> None:
     async def story() -> None:
-        book, ledger = Book(), AuditWriter()
+        trail, queue = Trail(), AuditQueue()
         for number in range(MOST_PENDING + 7):
-            ledger.write(record(number))
-        async with ledger.attach(book):
+            queue.write(record(number))
+        async with AuditWriter(queue, trail):
             pass
-        assert len(book.kept) == MOST_PENDING
+        assert len(trail.kept) == MOST_PENDING
 
     run(story())
-    assert "7 audit records were dropped" in caplog.text
+    assert "7 records were dropped" in caplog.text
 
 
-def test_a_disk_that_refuses_to_the_end_does_not_keep_the_house_open(caplog: Any) -> None:
+def test_a_disk_that_refuses_to_the_end_does_not_keep_the_gateway_open(caplog: Any) -> None:
     async def story() -> None:
-        ledger = AuditWriter()
-        async with ledger.attach(Book(refusals=100)):
-            ledger.write(record(1))
+        queue = AuditQueue()
+        async with AuditWriter(queue, Trail(refusals=100)):
+            queue.write(record(1))
 
     run(story())
-    assert "1 audit records could not be written" in caplog.text
+    assert "1 records could not be written" in caplog.text

@@ -15,7 +15,7 @@ from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.policy import combine_policies, scope_policy
 from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.registry import ToolRegistry
-from openclaw_mcp.tools.tool_names import FAMILIES, PROFILES
+from openclaw_mcp.tools.tool_names import CHILD_TOOLS, PROFILES
 from tests.conversation import Tools
 
 ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "policy_cases.json").read_bytes())
@@ -116,12 +116,12 @@ def test_every_door_decides_alike_and_tools_invoke_only_refuses_more(row: int) -
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CHILD_TOOLS)
 def test_a_family_and_its_tools_are_in_a_profile_together(profile: str, family: str) -> None:
     rules = ConfigPolicy(from_config({"tools": {"profile": profile}}))
     who = caller({}, "mcp")
 
-    allowed = {rules(who, "claw", ToolSpec(name=name)).allowed for name in (family, *FAMILIES[family])}
+    allowed = {rules(who, "claw", ToolSpec(name=name)).allowed for name in (family, *CHILD_TOOLS[family])}
 
     assert len(allowed) == 1
 

@@ -18,7 +18,7 @@ from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.policy import combine_policies, scope_policy
 from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.registry import ToolRegistry
-from openclaw_mcp.tools.tool_names import CLAW_TOOLS, FAMILIES, GROUPS, PROFILES
+from openclaw_mcp.tools.tool_names import CHILD_TOOLS, CLAW_TOOLS, GROUPS, PROFILES
 from tests.conversation import Tools
 from tests.tools.test_policy_cases import answer
 
@@ -27,7 +27,7 @@ trying = settings(max_examples=80)
 TOOLS = [*CLAW_TOOLS, "exec", "apply_patch", "read", "browser_request", "lobster", "whatsapp_login"]
 PLAIN_GROUPS = [name for name in GROUPS if name not in ("group:openclaw", "group:remoteclaw", "group:plugins")]
 
-words = st.sampled_from([*TOOLS, *FAMILIES, *PLAIN_GROUPS, "*", "message_*", "*_list", "s*s", "Bash", " EXEC "])
+words = st.sampled_from([*TOOLS, *CHILD_TOOLS, *PLAIN_GROUPS, "*", "message_*", "*_list", "s*s", "Bash", " EXEC "])
 lists = st.lists(words, max_size=4)
 scope = st.fixed_dictionaries({}, optional={"allow": lists, "deny": lists})
 profiles = st.sampled_from(list(PROFILES))
@@ -87,7 +87,7 @@ def menu(config: dict[str, Any], caller: Caller) -> set[str]:
 
 def named(tool: str, entries: list[str]) -> bool:
     """Whether a list names a tool, read naively."""
-    own = {tool} | {family for family, members in FAMILIES.items() if tool in members}
+    own = {tool} | {family for family, members in CHILD_TOOLS.items() if tool in members}
     for entry in entries:
         word = {"bash": "exec"}.get(entry.strip().lower(), entry.strip().lower())
         for each in GROUPS.get(word, (word,)):

@@ -1,7 +1,7 @@
 """A file an agent wants to send: named to the gateway, which judges it and reads it.
 
 Only with the gateway's own token is a file of the folder this server was started in read here: that may be another
-machine than the gateway's. The rule is the same one (`core/file_access.py`).
+machine than the gateway's. The rule is the same one (`net/file_access.py`).
 """
 
 import asyncio
@@ -19,12 +19,12 @@ MAX_FILE_BYTES: Final = 18 * 1024 * 1024  # bytes; as base64 it just fits the la
 
 
 def is_web_address(file: str) -> bool:
-    """Whether it is to be fetched from the web, which is the gateway's affair and under its rules."""
+    """Whether the gateway is to fetch it from the web, by its own rules."""
     return file.lower().startswith(("http://", "https://"))
 
 
 async def file_parameters(context: ClawContext, file: str | None) -> Json:
-    """The parameters that carry a file, or where it is. Raises ToolArguments."""
+    """The parameters that carry a file, or its location. Raises ToolArguments."""
     if file is None:
         return {}
     if is_web_address(file) or context.settings.has_grant:

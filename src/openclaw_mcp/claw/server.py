@@ -1,8 +1,7 @@
-"""The caretaker of the 29 tools: their one connection to the gateway, and the server that offers them."""
+"""The server of the 29 tools, and its one connection to the gateway."""
 
 import asyncio
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ from ..core.errors import ToolUnavailable
 from ..core.model import Caller, Json, ToolSpec
 from ..core.rpc import ADMIN, READ, WRITE
 from ..core.session_target import SessionAddress
+from ..core.signal import Signal
 from ..mcp.server.server import McpServer, McpServerInfo
 from ..net.file_access import FileAccess, sendable_folders
 from ..net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant_token, session_headers
@@ -20,53 +20,51 @@ from ..net.gateway_client.client import CallTimeout, CannotConnect, ConnectionGo
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.side_effects_file import EffectsFile
 from ..net.state_dir import state_dir_path
+from ..net.tasks import Tasks
 from ..protocol.gateway_frames import EventFrame
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.policy import Policy, PolicyDecision
 from ..tools.registry import ToolRegistry
-from .catalogue import ClawToolbox, ClawTools
 from .settings import ClawSettings
-from .tool_context import CALL_TIMEOUT, ClawContext, OutcomeUnknown
+from .tool_context import CALL_TIMEOUT, ClawContext, GatewayOffer, OutcomeUnknown
+from .toolbox import ClawToolbox, ClawTools
 
 SERVER_NAME: Final = "remoteclaw"
-FIRST_LIST_TIMEOUT: Final = 3.0  # seconds the first list waits for the gateway to say which tools this session has
+FIRST_LIST_TIMEOUT: Final = 3.0  # seconds the first list waits for the gateway's answer which tools this session has
 RECONNECT_TIMEOUT: Final = 45.0  # seconds a gateway that was there gets to come back: a real one takes half of that
 RECONNECT_INTERVAL: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
 UNADVERTISED_METHODS: Final = frozenset({"sessions.resolve"})
 
-ToolsListener = Callable[[frozenset[str], frozenset[str] | None], None]
-
 
 class ClawGatewayClient:
-    """A `claw` Gateway over the network. One connection, dialled by the first call."""
+    """A `ClawGateway` over the network. One connection, dialled by the first call."""
 
-    def __init__(self, settings: ClawSettings, *, on_tools_changed: ToolsListener | None = None) -> None:
-        me = ClientInfo(
+    def __init__(self, settings: ClawSettings) -> None:
+        client_info = ClientInfo(
             id="gateway-client", mode="backend", version=__version__, platform=sys.platform, display_name="mcp-server"
         )
-        self._url = settings.url
-        # A grant opens what its run may do, whatever is asked for here; the gateway's own token opens all of it.
-        introduction = ClientProfile(client=me, scopes=(READ, WRITE, ADMIN))
-        # Under the gateway's own token the session's rules hold; a grant knows its session itself.
-        place = SessionAddress(
+        # Under the gateway's own token the rules of the session named here hold; a grant knows its session itself.
+        address = SessionAddress(
             session=settings.session_key, channel=settings.channel, account=settings.account, to=settings.to,
             thread=settings.thread,
         )  # fmt: skip
-        credentials = Credentials(token=settings.token)
         self._client = GatewayClient(
-            settings.url, introduction, credentials=credentials, headers=session_headers(place)
+            settings.url,
+            # A grant opens what its run may do, whichever scopes are asked for; the gateway's own token opens all.
+            ClientProfile(client=client_info, scopes=(READ, WRITE, ADMIN)),
+            credentials=Credentials(token=settings.token),
+            headers=session_headers(address),
         )
-        self.on_tools_changed = on_tools_changed
+        self.offered: Signal[GatewayOffer] = Signal()
         self._stack = AsyncExitStack()
+        self._tasks = Tasks("claw gateway")
         self._connect_task: asyncio.Task[GatewayClient] | None = None
         self._methods: frozenset[str] = frozenset()
         self._client.connected.connect(self._on_hello)
         self._client.events.connect(self._on_event)
 
     async def aclose(self) -> None:
-        if self._connect_task is not None:
-            self._connect_task.cancel()
-            await asyncio.wait((self._connect_task,))
+        await self._tasks.aclose()
         await self._stack.aclose()
 
     async def methods(self) -> frozenset[str]:
@@ -74,7 +72,7 @@ class ClawGatewayClient:
         return self._methods
 
     async def wait_for_tools(self) -> None:
-        """Give the gateway a moment to say what is to be had; one that does not leaves the list as it is."""
+        """Give the gateway a moment to announce its tools; without an answer the list stays as it is."""
         with suppress(ToolUnavailable, TimeoutError):
             async with asyncio.timeout(FIRST_LIST_TIMEOUT):
                 await self._connect()
@@ -92,7 +90,7 @@ class ClawGatewayClient:
             raise OutcomeUnknown(f"{exc}; whether it was done is not known") from exc
 
     async def _call_with_retry(self, method: str, params: Json, within: float) -> Any:
-        """Call; a gateway that was there and is not gets a while to come back."""
+        """Call; a gateway that was lost gets a while to come back."""
         loop = asyncio.get_running_loop()
         until = loop.time() + RECONNECT_TIMEOUT
         while True:
@@ -104,9 +102,10 @@ class ClawGatewayClient:
                 await asyncio.sleep(RECONNECT_INTERVAL)
 
     async def _connect(self) -> None:
-        """The first dial; one at a time, and tried anew by the next call when it failed."""
+        """The first dial: one at a time, and tried again by the next call when it failed."""
         if self._connect_task is None or (self._connect_task.done() and _has_failed(self._connect_task)):
-            self._connect_task = asyncio.ensure_future(self._stack.enter_async_context(self._client))
+            connect = self._stack.enter_async_context(self._client)
+            self._connect_task = self._tasks.spawn(connect, name="first connection", on_failure="raise")
         try:
             await asyncio.shield(self._connect_task)
         except CannotConnect as exc:
@@ -117,36 +116,37 @@ class ClawGatewayClient:
         features = features if isinstance(features, dict) else {}
         methods = features.get("methods")
         self._methods = frozenset(map(str, methods if isinstance(methods, list) else ())) | UNADVERTISED_METHODS
-        self._update_tools(features.get("tools"))
+        self._announce(features.get("tools"))
 
     def _on_event(self, event: EventFrame) -> None:
         if event.event == TOOLS_CHANGED and isinstance(event.payload, dict):
-            self._update_tools(event.payload.get("tools"))
+            self._announce(event.payload.get("tools"))
 
-    def _update_tools(self, tools: object) -> None:
-        if self.on_tools_changed is not None:
-            self.on_tools_changed(self._methods, frozenset(map(str, tools)) if isinstance(tools, list) else None)
+    def _announce(self, tools: object) -> None:
+        granted = frozenset(map(str, tools)) if isinstance(tools, list) else None
+        self.offered.emit(GatewayOffer(self._methods, granted))
 
 
 class ClawServer:
-    """Everything behind `remoteclaw-mcp-server`. `menu` is what the environment says this run may have."""
+    """Everything behind `remoteclaw-mcp-server`. `allowed_tools` are those the environment gives this run."""
 
     def __init__(self, settings: ClawSettings, allowed_tools: frozenset[str]) -> None:
         self._effects = EffectsFile(settings.effects_file, provider=settings.channel, account=settings.account)
         self._gateway = ClawGatewayClient(settings)
-        near = is_local_gateway(settings.url)
-        tools = ClawTools(
-            ClawContext(self._gateway, settings, self._effects, file_access=local_file_access(settings), is_local=near)
+        context = ClawContext(
+            self._gateway,
+            settings,
+            self._effects,
+            file_access=local_file_access(settings),
+            is_local=is_local_gateway(settings.url),
         )
-        self._gateway.on_tools_changed = tools.update_availability
-        desk = ToolDispatcher(ToolRegistry({"claw": tools}), policy=_allowlist_policy(allowed_tools, tools))
-        # A grant's menu came with the environment; what the gateway's own token opens here, the gateway says.
-        self.toolbox = ClawToolbox(
-            desk, before_list=None if is_grant_token(settings.token) else self._gateway.wait_for_tools
-        )
-        self.mcp = McpServer(
-            McpServerInfo(name=SERVER_NAME, version=__version__, title="RemoteClaw gateway tools"), self.toolbox
-        )
+        tools = ClawTools(context)
+        dispatcher = ToolDispatcher(ToolRegistry({"claw": tools}), policy=_allowlist_policy(allowed_tools, tools))
+        # A grant's tools came with the environment; which tools the gateway's own token opens, the gateway answers.
+        before_list = None if is_grant_token(settings.token) else self._gateway.wait_for_tools
+        info = McpServerInfo(name=SERVER_NAME, version=__version__, title="RemoteClaw gateway tools")
+        self.toolbox = ClawToolbox(dispatcher, before_list=before_list)
+        self.mcp = McpServer(info, self.toolbox)
 
     async def aclose(self) -> None:
         await self._gateway.aclose()
@@ -154,9 +154,9 @@ class ClawServer:
 
 
 def local_file_access(settings: ClawSettings) -> FileAccess:
-    """What this server itself may read and send: files of the folder it was started in, a project or a workspace.
+    """The files this server itself may read and send: those of the folder it was started in, a project or a workspace.
 
-    Nothing under a run's grant, and nothing where that folder is the home or holds it: then it was not chosen.
+    None under a run's grant, and none where that folder is the home or contains it: then it was not chosen.
     """
     try:
         here, home = Path.cwd().resolve(), Path.home().resolve()
@@ -174,7 +174,7 @@ def local_file_access(settings: ClawSettings) -> FileAccess:
 
 
 def _allowlist_policy(allowed_tools: frozenset[str], tools: ClawTools) -> Policy:
-    """What the environment lists, and of that what the gateway has and grants, once it has said so."""
+    """The tools the environment lists, as far as the gateway has and grants them once that is known."""
 
     def decide(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
         if spec.name not in allowed_tools:

@@ -1,29 +1,15 @@
-"""Session tools: look around, read, send, spawn, stop."""
+"""Handlers of the session tools: list, read, send, spawn, stop."""
 
 import uuid
 from typing import Any, Final
 
+from ..core.claw_catalogue import DEFAULT_WAIT, WAIT_SLACK
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
 from ..core.model import Json
 from ..core.rpc import RpcError
-from .tool_context import (
-    ClawContext,
-    OutcomeUnknown,
-    ToolTraits,
-    define_tool,
-    flag_parameter,
-    integer_parameter,
-    object_parameter,
-    optional_integer,
-    parameter_aliases,
-    require_text,
-    text_parameter,
-)
+from .tool_context import ClawContext, OutcomeUnknown, ToolHandler, optional_integer, require_text
 
-DEFAULT_WAIT: Final = 30  # seconds sessions_send waits for the reply unless told otherwise
-MAX_WAIT: Final = 3600
-WAIT_SLACK: Final = 15.0  # seconds beyond the wait that the gateway has to say how it ended
 REPLY_SEARCH_LIMIT: Final = 5  # newest messages among which the reply is, when the end of the run does not carry it
 MOST_CHILDREN: Final = 100  # sub-agents listed where the gateway has no method of its own for them
 
@@ -47,7 +33,10 @@ async def _history(context: ClawContext, arguments: Json) -> Any:
     history = await context.call_repeatable("chat.history", params)
     if arguments.get("includeTools", True) or not isinstance(history, dict):
         return history
-    return {**history, "messages": [said for said in history.get("messages", ()) if not _is_tool_message(said)]}
+    return {
+        **history,
+        "messages": [message for message in history.get("messages", ()) if not _is_tool_message(message)],
+    }
 
 
 def _is_tool_message(message: Any) -> bool:
@@ -90,13 +79,13 @@ async def _send(context: ClawContext, arguments: Json) -> Any:
         raise
     run = str(accepted.get("runId") or params["idempotencyKey"])
     answer = {"runId": run, "status": "accepted", "sessionKey": accepted.get("sessionKey") or key}
-    noted = context.record_messages([sent], answer)
+    recorded = context.record_messages([sent], answer)
     if seconds <= 0:
-        return noted
+        return recorded
     try:
-        return {**noted, **await _wait_for_reply(context, run, str(answer["sessionKey"]), seconds)}
-    except OpenClawError as exc:  # the message has arrived: what failed is only the waiting
-        return {**noted, "status": "error", "error": str(exc)}
+        return {**recorded, **await _wait_for_reply(context, run, str(answer["sessionKey"]), seconds)}
+    except OpenClawError as exc:  # the message has arrived: only waiting for the reply failed
+        return {**recorded, "status": "error", "error": str(exc)}
 
 
 async def _resolve_target(context: ClawContext, arguments: Json) -> str:
@@ -106,7 +95,7 @@ async def _resolve_target(context: ClawContext, arguments: Json) -> str:
     if label:
         found = await context.call_repeatable("sessions.resolve", {"label": label, "agentId": arguments.get("agentId")})
         key = str(found["key"])
-    elif not key.lower().startswith("agent:"):  # a short name: which session it is, the gateway knows
+    elif not key.lower().startswith("agent:"):  # a short name: the gateway knows which session it means
         found = await context.call_repeatable(
             "sessions.resolve", {"key": key, "agentId": arguments.get("agentId"), "allowMissing": True}
         )
@@ -124,12 +113,12 @@ async def _wait_for_reply(context: ClawContext, run: str, key: str, seconds: flo
         return {"status": "timeout", "note": f"no reply within {seconds:g} s; the session goes on working"}
     if status != "ok":
         return {"status": status, "error": str(end.get("error") or "the run failed")}
-    told = (end.get("terminalReply") or {}).get("text")
-    return {"status": "ok", "reply": told if isinstance(told, str) else await _last_reply_text(context, key)}
+    reply = (end.get("terminalReply") or {}).get("text")
+    return {"status": "ok", "reply": reply if isinstance(reply, str) else await _last_reply_text(context, key)}
 
 
 async def _last_reply_text(context: ClawContext, key: str) -> str:
-    """The newest text the agent of that session said."""
+    """The newest text of that session's agent."""
     history = await context.call_repeatable("chat.history", {"sessionKey": key, "limit": REPLY_SEARCH_LIMIT})
     for message in reversed(history.get("messages") or ()):
         if isinstance(message, dict) and message.get("role") == "assistant":
@@ -148,13 +137,10 @@ async def _last_reply_text(context: ClawContext, key: str) -> str:
 async def _spawn(context: ClawContext, arguments: Json) -> Any:
     task = require_text(arguments, "prompt")
     if "sessions.spawn" in await context.gateway.methods():
-        wanted = ("agentId", "channel", "label", "model", "thinking", "cleanup")
         params = {
             "task": task,
             "sessionKey": context.settings.session_key,
-            **{name: arguments.get(name) for name in wanted},
-        }
-        params |= {
+            **{name: arguments.get(name) for name in ("agentId", "channel", "label", "model", "thinking", "cleanup")},
             "runTimeoutSeconds": optional_integer(arguments, "timeoutSeconds"),
             "idempotencyKey": str(uuid.uuid4()),
         }
@@ -186,16 +172,12 @@ async def _create_child_session(context: ClawContext, arguments: Json, task: str
 
 
 async def _subagents(context: ClawContext, arguments: Json) -> Any:
-    inner = arguments.get("params")
-    params = {**arguments, **(inner if isinstance(inner, dict) else {})}
-    params.pop("params", None)
     action = str(arguments.get("action") or "list").strip().lower() or "list"
     if "sessions.subagents" in await context.gateway.methods():
-        # The run's own session last: no parameter can speak for another.
-        return await context.call_once(
-            "sessions.subagents", {**params, "action": action, "sessionKey": context.settings.session_key}
-        )
-    return await _manage_children(context, action, params)
+        # The run's own session last: no parameter can name another.
+        own = {"action": action, "sessionKey": context.settings.session_key}
+        return await context.call_once("sessions.subagents", {**arguments, **own})
+    return await _manage_children(context, action, arguments)
 
 
 async def _manage_children(context: ClawContext, action: str, params: Json) -> Json:
@@ -242,8 +224,8 @@ async def _status(context: ClawContext, arguments: Json) -> Any:
     params = {"key": key, "includeDerivedTitles": True, "includeLastMessage": True}
     try:
         row = (await context.call_repeatable("sessions.describe", params)).get("session")
-    except RpcError as fault:
-        if "not found" not in str(fault).lower():
+    except RpcError as error:
+        if "not found" not in str(error).lower():
             raise
         row = None
     if not isinstance(row, dict):
@@ -260,115 +242,12 @@ async def _list_agents(context: ClawContext, arguments: Json) -> Any:
     return await context.call_repeatable("agents.list", {})
 
 
-TOOLS = (
-    define_tool(
-        "sessions_list",
-        "List the gateway's sessions, the latest first, each with its key, label, channel, last message and whether a "
-        "run is going. Use a key from here with sessions_history or sessions_send.",
-        _list,
-        title="List sessions",
-        parameters={
-            "filter": text_parameter("Only sessions whose key, label or title contains this text."),
-            "limit": integer_parameter("At most so many sessions.", most=1000),
-            "activeMinutes": integer_parameter("Only sessions active within so many minutes."),
-            "agentId": text_parameter("Only sessions of this agent."),
-        },
-        aliases=parameter_aliases(filter="search query", activeMinutes="active_minutes", agentId="agent_id"),
-    ),
-    define_tool(
-        "sessions_history",
-        "Read the messages of one session, oldest first. Unknown sessions have none.",
-        _history,
-        title="Read a session",
-        parameters={
-            "sessionKey": text_parameter("The session, as sessions_list names it; `main` is the main one."),
-            "limit": integer_parameter("The newest so many messages; 200 unless given.", most=1000),
-            "includeTools": flag_parameter("Whether tool calls and their results are shown; true unless given."),
-        },
-        required=("sessionKey",),
-        aliases=parameter_aliases(sessionKey="session_key key", includeTools="include_tools"),
-    ),
-    define_tool(
-        "sessions_send",
-        "Send a message to another session's agent and wait for its reply. Name the session by `sessionKey` or by "
-        "`label`. `timeout` 0 returns at once; status `timeout` means it still works on it: read its history later.",
-        _send,
-        title="Send to a session",
-        parameters={
-            "sessionKey": text_parameter("The session's key. Give this or `label`."),
-            "label": text_parameter("The session's label. Give this or `sessionKey`."),
-            "message": text_parameter("What to tell it."),
-            "timeout": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT,
-                "description": f"Seconds to wait for the reply; {DEFAULT_WAIT} unless given, 0 = do not wait.",
-            },
-            "agentId": text_parameter("Whose session the label names, when several agents have one of that label."),
-        },
-        required=("message",),
-        aliases=parameter_aliases(
-            timeout="timeoutSeconds timeout_seconds",
-            sessionKey="session_key key",
-            message="text prompt",
-            agentId="agent_id",
-        ),
-        traits=ToolTraits(effect="send", deadline=MAX_WAIT + 2 * WAIT_SLACK),
-    ),
-    define_tool(
-        "sessions_spawn",
-        "Start a sub-agent on a task of its own. It works in the background; its result is announced to this session. "
-        "Returns the child's session key and run id at once: do not wait for it in a loop.",
-        _spawn,
-        title="Start a sub-agent",
-        parameters={
-            "prompt": text_parameter("The whole task: the sub-agent knows nothing of this conversation."),
-            "agentId": text_parameter("Which agent does it; this one unless given. See agents_list."),
-            "channel": text_parameter("Not needed: the result comes to this session, and so to its conversation."),
-            "label": text_parameter("A short name for it."),
-            "model": text_parameter("The model it uses, as provider/model."),
-            "thinking": text_parameter("How hard it thinks."),
-            "timeoutSeconds": integer_parameter("Stop it after so many seconds; 0 = never.", least=0),
-            "cleanup": text_parameter("Whether its session is kept afterwards.", enum=["keep", "delete"]),
-        },
-        required=("prompt",),
-        aliases=parameter_aliases(
-            prompt="task message", agentId="agent agent_id", label="name", timeoutSeconds="runTimeoutSeconds timeout"
-        ),
-        traits=ToolTraits(effect="run"),
-    ),
-    define_tool(
-        "session_status",
-        "How this session is: its row (model, tokens, label, times) and whether a run is going. Another session's when "
-        "`sessionKey` is given and it may be seen.",
-        _status,
-        title="Session status",
-        parameters={"sessionKey": text_parameter("The session; this one unless given.")},
-        aliases=parameter_aliases(sessionKey="session_key key"),
-    ),
-    define_tool(
-        "agents_list",
-        "List the agents this gateway has, with their models. Their ids are what sessions_spawn takes.",
-        _list_agents,
-        title="List agents",
-    ),
-    define_tool(
-        "subagents",
-        "Look after the sub-agents this session started: `list` them, ask for the `status` of one, `cancel` one (it "
-        "really stops), or `steer` one with a new message.",
-        _subagents,
-        title="Sub-agents",
-        parameters={
-            "action": text_parameter("What to do.", enum=["list", "status", "cancel", "kill", "steer"]),
-            "runId": text_parameter("Which one, by run id."),
-            "childSessionKey": text_parameter("Which one, by session key."),
-            "target": text_parameter("Which one, by any name `list` shows; `all` with cancel means every one."),
-            "message": text_parameter("With steer: what to tell it."),
-            "reason": text_parameter("With cancel: why."),
-            "params": object_parameter("The same parameters, as an object."),
-        },
-        required=("action",),
-        aliases=parameter_aliases(runId="run_id", childSessionKey="child_session_key"),
-        traits=ToolTraits(effect="run", destructive=True),
-    ),
-)
+HANDLERS: Final[dict[str, ToolHandler]] = {
+    "sessions_list": _list,
+    "sessions_history": _history,
+    "sessions_send": _send,
+    "sessions_spawn": _spawn,
+    "session_status": _status,
+    "agents_list": _list_agents,
+    "subagents": _subagents,
+}

@@ -1,4 +1,4 @@
-"""What a run tells its tool server, as environment variables."""
+"""What a run gives its tool server, as environment variables."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,13 +8,11 @@ from msgspec import Struct
 from ..core.claw_methods import GRANT_PREFIX
 
 SENDER_IS_OWNER: Final = "REMOTECLAW_SENDER_IS_OWNER"
-TOOL_PROFILE: Final = "REMOTECLAW_TOOL_PROFILE"
-TOOLS: Final = "REMOTECLAW_TOOLS"
 
 
 class ClawSettings(Struct, frozen=True, kw_only=True):
-    """Where the gateway is and which conversation the run belongs to. Hints, all of it: what the run may do is what the
-    gateway finds under the token."""
+    """Where the gateway is and which conversation the run belongs to. All of it are hints: what the run may do, the
+    gateway decides by the token."""
 
     url: str
     token: str
@@ -25,14 +23,11 @@ class ClawSettings(Struct, frozen=True, kw_only=True):
     to: str = ""
     thread: str = ""
     owner: bool | None = None
-    """None: not said, as when somebody starts the server by hand with the gateway's own token."""
-    profile: str = ""
-    tools: tuple[str, ...] | None = None
-    """The tools to be listed; None = all that profile and owner leave."""
+    """None: not given, as when a person starts the server with the gateway's own token."""
 
     @property
     def has_grant(self) -> bool:
-        """Whether this server works for a run: then it lends no rights of ours, whatever else it was told."""
+        """Whether this server works for a run: then it adds no rights of its own."""
         return self.token.startswith(GRANT_PREFIX)
 
     def __repr__(self) -> str:
@@ -48,27 +43,10 @@ _VARIABLES: Final = {
     "account": "REMOTECLAW_ACCOUNT_ID",
     "to": "REMOTECLAW_TO",
     "thread": "REMOTECLAW_THREAD_ID",
-    "profile": TOOL_PROFILE,
 }
 
 
 def from_environment(environ: Mapping[str, str]) -> ClawSettings:
-    words = {field: environ.get(name, "").strip() for field, name in _VARIABLES.items()}
+    texts = {field: environ.get(name, "").strip() for field, name in _VARIABLES.items()}
     owner = environ.get(SENDER_IS_OWNER)
-    menu = environ.get(TOOLS)
-    return ClawSettings(
-        **words,
-        owner=None if owner is None else owner == "true",
-        tools=None if menu is None else tuple(menu.replace(",", " ").split()),
-    )
-
-
-def as_environment(settings: ClawSettings) -> dict[str, str]:
-    """What a bridge gives the server it has started; empty where there is nothing to say, so that nothing is inherited
-    from the bridge's own environment."""
-    variables = {name: str(getattr(settings, field)) for field, name in _VARIABLES.items()}
-    if settings.owner is not None:
-        variables[SENDER_IS_OWNER] = "true" if settings.owner else "false"
-    if settings.tools is not None:
-        variables[TOOLS] = ",".join(settings.tools)
-    return variables
+    return ClawSettings(**texts, owner=None if owner is None else owner == "true")

@@ -1,4 +1,4 @@
-"""The server behind `remoteclaw-mcp-server`, loaded while its first answers are already out."""
+"""The server behind `remoteclaw-mcp-server`, loaded after its first replies."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
 from .remoteclaw import GRANT_PREFIX, select_tools
 
-SHUTDOWN_GRACE = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be written down
+SHUTDOWN_GRACE = 5.0  # seconds a call still gets when the agent has closed the pipe: its effect should be recorded
 PLACEHOLDER_SETTINGS = settings.ClawSettings(
     url="ws://127.0.0.1:1", token=GRANT_PREFIX, session_key="main", effects_file=os.devnull
 )
 
 
 def server() -> McpServer:
-    """As it is before anything is known of run and gateway: every tool listed."""
+    """The server before run and gateway are known: every tool is listed."""
     return ClawServer(PLACEHOLDER_SETTINGS, frozenset(METHODS_BY_TOOL)).mcp
 
 

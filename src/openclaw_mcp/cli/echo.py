@@ -1,4 +1,4 @@
-"""`openclaw echo`: an MCP server with one tool. The smallest surface, and the yardstick of the benchmarks."""
+"""`openclaw echo`: an MCP server with one tool. The smallest server, and the measure of the benchmarks."""
 
 import asyncio
 from collections.abc import Sequence

@@ -47,8 +47,8 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     from .commands import parse_port  # here for start-up: the pipe needs no parser
 
     parser.add_argument("--http", action="store_true", help="serve HTTP at /mcp, behind the gateway's token")
-    words = "with --http: the port, 0 for any free one (default %(default)s)"
-    parser.add_argument("--port", type=parse_port, default=DEFAULT_PORT, help=words)
+    port_help = "with --http: the port, 0 for any free one (default %(default)s)"
+    parser.add_argument("--port", type=parse_port, default=DEFAULT_PORT, help=port_help)
     parser.add_argument("--version", action="version", version=f"openclaw-mcp {__version__}")
 
 

@@ -1,19 +1,23 @@
-"""The caretaker of orders: finds a gateway to carry them to, or keeps the agent in this very process."""
+"""Where orders are carried out: by a gateway that is found, else by the agent in this process."""
 
 import asyncio
 import gc
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ..config.locations import gateway_endpoint
 from ..core.agent import AgentEvent
 from ..core.gateway_port import OrderGateway
-from ..order.conversation import AgentOrder, run_order
+from ..net.tasks import Tasks
+from ..order.conversation import AgentOrder, run_remote_order
 
 if TYPE_CHECKING:
     # For the types alone: see `_load_embedded`.
@@ -22,63 +26,73 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROBE_TIMEOUT: Final = 1.0  # seconds to find out whether anybody listens at the default place
+PROBE_TIMEOUT: Final = 1.0  # seconds to find out whether a gateway listens at the default address
+
+
+class FoundGateway(Struct, frozen=True):
+    """A gateway, and how orders are carried out there."""
+
+    gateway: OrderGateway
+    run: Callable[[AgentOrder], AsyncGenerator[AgentEvent, None]]
 
 
 class OrderService:
-    """Carries orders. The agent is looked for at the first one, and again once it has gone; kept until `aclose`."""
+    """Carries out orders. The agent is looked for at the first one, and again once it is lost; kept until `aclose`."""
 
     def __init__(self, folder: Callable[[], Path]) -> None:
-        """`folder` says where the state is, when it is needed; it may raise OpenClawError."""
+        """`folder` gives the state folder when it is needed; it may raise OpenClawError."""
         self._folder = folder
         self._stack = AsyncExitStack()
-        self._find_task: asyncio.Task[OrderGateway] | None = None
+        self._tasks = Tasks("orders")
+        self._search: asyncio.Task[FoundGateway] | None = None
 
     async def execute(self, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
-        """Have an order carried out; closing the iterator stops it. Raises OpenClawError when nobody can."""
-        async with aclosing(run_order(await self.get_gateway(), order)) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        if self._find_task is not None:
-            self._find_task.cancel()
-            await asyncio.wait((self._find_task,))
-        await self._stack.aclose()
+        """The events of an order; closing the iterator stops it. Raises OpenClawError when there is no agent."""
+        return (await self._find()).run(order)
 
     async def get_gateway(self) -> OrderGateway:
-        """Whoever carries orders. One search at a time; a failed one is tried again by the next order."""
-        if self._find_task is None or (self._find_task.done() and not _is_usable(self._find_task)):
-            self._find_task = asyncio.ensure_future(self._find_gateway())
-        return await asyncio.shield(self._find_task)
+        return (await self._find()).gateway
 
-    async def _find_gateway(self) -> OrderGateway:
-        await self._stack.aclose()  # of one that has gone: whoever waited there knows by now
+    async def aclose(self) -> None:
+        await self._tasks.aclose()
+        await self._stack.aclose()
+
+    async def _find(self) -> FoundGateway:
+        """One search at a time; after a failed one, the next order searches again."""
+        if self._search is None or (self._search.done() and not _is_usable(self._search)):
+            self._search = self._tasks.spawn(self._find_gateway(), name="search for an agent", on_failure="raise")
+        return await asyncio.shield(self._search)
+
+    async def _find_gateway(self) -> FoundGateway:
+        await self._stack.aclose()  # of one that is lost: orders that waited there have failed by now
         folder = await asyncio.to_thread(self._folder)
         configured = await asyncio.to_thread(_read_config, folder)
         url, token = gateway_endpoint(configured)
         is_remote = configured is not None and configured.mode == "remote"
-        named = os.environ.get("OPENCLAW_GATEWAY_URL") or is_remote
-        if named or await _can_connect(url):
-            logger.info("orders go to the gateway at %s", url)
-            given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
+        if is_remote or os.environ.get("OPENCLAW_GATEWAY_URL") or await _can_connect(url):
+            logger.info("orders: sent to the gateway at %s", url)
+            token = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
             # Here for start-up: the agent in this process needs no WebSocket.
             from ..net.gateway_client.run_client import make_gateway_client
 
-            return await self._stack.enter_async_context(make_gateway_client(url, given, folder))
-        logger.info("nobody listens at %s: orders go to the agent in this process, in %s", url, folder)
-        # In a thread: a client that pings or cancels meanwhile is heard.
-        return await self._stack.enter_async_context(await asyncio.to_thread(_load_embedded, folder))
+            remote = await self._stack.enter_async_context(make_gateway_client(url, token, folder))
+            return FoundGateway(remote, partial(run_remote_order, remote))
+        logger.info("orders: no gateway at %s, carried out by the agent in this process, in %s", url, folder)
+        # In a thread: meanwhile a client that pings or cancels is answered.
+        embedded = await self._stack.enter_async_context(await asyncio.to_thread(_load_embedded, folder))
+        from ..order.local_order import run_local_order  # here for start-up: with a gateway, no run is local
+
+        return FoundGateway(embedded, partial(run_local_order, embedded))
 
 
 def _load_embedded(folder: Path) -> "EmbeddedGateway":
-    gc.disable()  # nothing that is being imported is garbage, and looking for some takes a quarter of the time
+    gc.disable()  # imports leave no garbage, and looking for some takes a quarter of the time
     try:
-        # Here for start-up: with a gateway about, this process needs neither store nor agent.
+        # Here for start-up: with a gateway elsewhere, this process needs neither store nor agent.
         from ..gateway.wiring.embedded import EmbeddedGateway
     finally:
         gc.enable()
-    gc.freeze()  # it stays as long as we do: later looks pass it by
+    gc.freeze()  # it stays as long as the process: later collections skip it
     return EmbeddedGateway(folder)
 
 
@@ -93,15 +107,15 @@ def _read_config(folder: Path) -> "GatewayConfig | None":
 
 
 async def _can_connect(url: str) -> bool:
-    place = urlsplit(url)
+    address = urlsplit(url)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT):
-            _, writer = await asyncio.open_connection(place.hostname, place.port)
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
     except (OSError, TimeoutError):
         return False
     writer.close()
     return True
 
 
-def _is_usable(task: "asyncio.Task[OrderGateway]") -> bool:
-    return not task.cancelled() and task.exception() is None and not task.result().is_lost
+def _is_usable(search: "asyncio.Task[FoundGateway]") -> bool:
+    return not search.cancelled() and search.exception() is None and not search.result().gateway.is_lost

@@ -22,7 +22,7 @@ REQUIRED_ENV = (
 )
 
 
-GRANT_PREFIX = "ocg_"  # how a run's token begins: `rpc.acting` has it too, and is too heavy for the fast path
+GRANT_PREFIX = "ocg_"  # how a run's token begins: `core.claw_methods` has it too, and is too heavy for the fast path
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         allowed = select_tools(os.environ)
     except ValueError as exc:
         return _fatal(str(exc))
-    # Here for start-up: a missing setting is to be told before anything is loaded.
+    # Here for start-up: a missing setting is reported before anything is loaded.
     from . import stdio
 
     asks = not os.environ["REMOTECLAW_GATEWAY_TOKEN"].strip().startswith(GRANT_PREFIX)
@@ -61,7 +61,7 @@ def _load_token() -> str | None:
 
 
 def select_tools(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The tools this run lists: what profile, owner flag and menu leave of all. Raises ValueError.
+    """The tools this run lists: those that profile, owner flag and REMOTECLAW_TOOLS leave. Raises ValueError.
 
     A convenience for the agent, not a protection: the gateway decides again, by the token."""
     # Here for start-up: generated, and without imports of its own beyond the opening's.
@@ -70,24 +70,24 @@ def select_tools(environ: Mapping[str, str]) -> tuple[str, ...]:
     profile = environ.get("REMOTECLAW_TOOL_PROFILE", "").strip().lower() or "full"
     if profile not in PROFILES:
         raise ValueError(f"REMOTECLAW_TOOL_PROFILE is {profile!r}; the profiles are {', '.join(PROFILES)}")
-    # Who starts the server by hand with the gateway's own token need not say that they are the owner.
+    # A person who starts the server with the gateway's own token is the owner without saying so.
     owner = environ.get("REMOTECLAW_SENDER_IS_OWNER", "true") == "true"
-    words = environ.get("REMOTECLAW_TOOLS")
-    named = None if words is None else words.replace(",", " ").split()
+    listed = environ.get("REMOTECLAW_TOOLS")
+    named = None if listed is None else listed.replace(",", " ").split()
     return tuple(
         name for name in PROFILES[profile] if (owner or name not in OWNER_ONLY) and (named is None or name in named)
     )
 
 
 def filter_first_replies(opening: FirstReplies, allowed: tuple[str, ...], *, asks_gateway: bool) -> FirstReplies:
-    """The opening with only these tools in its lists. `asks`: without lists; the gateway is asked for them, since only
-    it knows what its own token opens in this session. A run's menu came with the environment."""
+    """The first replies with only these tools in their lists. `asks_gateway`: without lists, since only the gateway
+    knows which tools its own token opens in this session. A run's tools came with the environment."""
     # Here for start-up: `boot` has loaded it by now.
     from ..mcp.server.boot import FirstReplies
 
     if asks_gateway:
         return FirstReplies(initialize=opening.initialize, discover=opening.discover, tools=None, stateless_tools=None)
-    from ..mcp.first_replies.claw_lists import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `menu`
+    from ..mcp.first_replies.claw_lists import PARAMETER_TOOLS, PROFILES  # here for start-up, as in `select_tools`
 
     if allowed == PROFILES["full"]:
         return opening

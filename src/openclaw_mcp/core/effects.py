@@ -1,4 +1,4 @@
-"""What an agent did to others while it ran, as its side-effects file tells: words for whoever reads or writes one."""
+"""What an agent did to others while it ran, as its side-effects file records it."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class SentMessage(Struct, frozen=True, kw_only=True):
-    """A message that went out. `to` None: the record does not say where."""
+    """A message that was sent. `to` None: the record does not name the conversation."""
 
     tool: str
     provider: str = ""
@@ -27,7 +27,7 @@ class CronAdded(Struct, frozen=True, kw_only=True):
 
 
 class RunEffects(Struct, frozen=True, kw_only=True):
-    """A whole run's. `unsure` are messages of which nobody knows whether they went out."""
+    """Those of a whole run. `unsure` are messages of which it is not known whether they were sent."""
 
     sent: tuple[SentMessage, ...] = ()
     unsure: tuple[SentMessage, ...] = ()
@@ -45,12 +45,12 @@ class RunEffects(Struct, frozen=True, kw_only=True):
 
 
 def merge_effects(recorded: RunEffects, known: RunEffects) -> RunEffects:
-    """What a program noted, and what is known beyond that. A message it was unsure of and that is known is sure."""
-    unheard = _without_matches(known.sent, recorded.sent, _message_key)
-    open = (*recorded.unsure, *_without_matches(known.unsure, (*recorded.unsure, *recorded.sent), _text_key))
+    """What a program recorded, and what is known besides. A message it was unsure of and that is known is sure."""
+    unrecorded = _without_matches(known.sent, recorded.sent, _message_key)
+    unsure = (*recorded.unsure, *_without_matches(known.unsure, (*recorded.unsure, *recorded.sent), _text_key))
     return RunEffects(
-        sent=(*recorded.sent, *unheard),
-        unsure=_without_matches(open, unheard, _text_key),
+        sent=(*recorded.sent, *unrecorded),
+        unsure=_without_matches(unsure, unrecorded, _text_key),
         cron_added=(
             *recorded.cron_added,
             *_without_matches(known.cron_added, recorded.cron_added, lambda added: added.job_id),
@@ -65,12 +65,12 @@ Item = TypeVar("Item")
 def _without_matches(
     items: Iterable[Item], others: Iterable[Item], key: Callable[[Item], Hashable]
 ) -> tuple[Item, ...]:
-    """Of `some` those that have no match of their own among `others`."""
-    there = Counter(map(key, others))
+    """The `items` that have no match of their own among `others`."""
+    unmatched = Counter(map(key, others))
     left: list[Item] = []
     for one in items:
-        if there[key(one)] > 0:
-            there[key(one)] -= 1
+        if unmatched[key(one)] > 0:
+            unmatched[key(one)] -= 1
         else:
             left.append(one)
     return tuple(left)
@@ -81,5 +81,5 @@ def _message_key(sent: SentMessage) -> Hashable:
 
 
 def _text_key(sent: SentMessage) -> Hashable:
-    """One that was not answered knows its conversation only as the agent wrote it."""
+    """An unanswered message names its conversation as the agent wrote it, not as the gateway does."""
     return sent.tool, sent.text

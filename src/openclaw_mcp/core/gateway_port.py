@@ -1,19 +1,20 @@
-"""A gateway as its callers see it: methods to call, events to receive; in this process or over a WebSocket."""
+"""A gateway as orders see it: methods to call and events to receive, in this process or over a WebSocket."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .model import Json
+from .signal import Signal
+
+if TYPE_CHECKING:
+    # For the types alone: with a gateway elsewhere, this process needs no runs.
+    from .sessions import RunEvent
 
 GatewayEventHandler = Callable[[str, Any], None]
 
 
 class OrderGateway(Protocol):
-    """Whoever answers methods and tells events."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is in this process: attachments stay bytes then, and are not copied."""
+    """Answers methods."""
 
     @property
     def is_lost(self) -> bool:
@@ -21,6 +22,17 @@ class OrderGateway(Protocol):
 
     async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
+
+class LocalGateway(OrderGateway, Protocol):
+    """In this process: attachments stay bytes, and the events of runs are typed."""
+
+    @property
+    def run_events(self) -> "Signal[RunEvent]": ...
+
+
+class NetworkGateway(OrderGateway, Protocol):
+    """Over a WebSocket: its events are JSON."""
+
     def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
-        """Hear every event, `hello` each time a lost connection is back, `gone` with the reason if it does not come
-        back, until the returned function is called."""
+        """Call `handler` with every event, with `hello` each time a lost connection is back, and with `gone` and the
+        reason if it does not come back, until the returned function is called."""

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 ToolEffect = Literal["read", "write", "send", "run"]
 TaskMode = Literal["inline", "offered", "required"]
 EntryPoint = Literal["rpc", "http", "mcp", "agent", "cli"]
-"""How a call came in. `http` is the gateway's `POST /tools/invoke`; MCP is `mcp` over whatever carries it."""
+"""How a call came in. `http` is the gateway's `POST /tools/invoke`; MCP is `mcp` over every transport."""
 
 
 class Sender(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,7 +49,7 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     spawned_by: str | None = None
     """The session that spawned this one."""
     folder: str | None = None
-    """Where the run works, when an operator with every right said so; else its agent's workspace."""
+    """Where the run works, when an operator with every right named it; else its agent's workspace."""
     handed_on: bool = False
     """Whether another run started this one: then the conversation is that run's, and binds this one too."""
     led_by: tuple[str, ...] = ()
@@ -60,11 +60,11 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     sends_anywhere: bool = False
     """Whether an operator planned it outside every conversation, to send where its orders say."""
     tools: frozenset[str] | None = None
-    """The run's tool menu, in the words of an allow list; None = whatever the rules leave, empty = nothing."""
+    """The run's tools, as entries of an allow list; None = all that the rules leave, empty = none."""
 
 
 class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
-    """Who is asking. Made once, at the door, from a credential; never from an argument."""
+    """Who is calling. Made once, at the entry point, from a credential; never from an argument."""
 
     kind: Literal["local", "operator", "agent", "app", "node"]
     name: str
@@ -168,16 +168,16 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     meta: Json | None = None
     effect: ToolEffect = "read"
     owner_only: bool = False
-    """For the owner alone, whatever the rules allow others."""
+    """For the owner alone, even if the rules allow it to others."""
     actions: Mapping[str, str] = {}
     """Of a tool with many actions: what its argument `action` may be, and the name such a call is judged by."""
     parameter_tools: Mapping[str, str] = {}
     """Parameters with which a call does what another tool is for: that tool's name, by which it is judged as well."""
     deadline: float | None = None
-    """Seconds a call may take; None = the desk's own limit."""
+    """Seconds a call may take; None = the dispatcher's own limit."""
     task: TaskMode = "inline"
     """`offered`: a client that knows the Tasks extension gets a task to poll instead of waiting; `required`:
-    other clients are refused. An `inline` tool may still turn into a task halfway: see `Line.detach`."""
+    other clients are refused. An `inline` tool may still turn into a task halfway: see `CallContext.detach`."""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     tool: str
     source: str | None
     digest: str | None
-    """Of the arguments, keyed; None where the book keeps no key."""
+    """Of the arguments, keyed; None where no key is configured."""
     step: str
     """Which step of the policy decided."""
     rule: str
@@ -235,7 +235,7 @@ def text_result(text: str, *, failed: bool = False) -> ToolResult:
 
 
 class InputRequest(Struct, frozen=True):
-    """One question for the client, in MCP's own words."""
+    """One question for the client, in MCP's own terms."""
 
     method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
     params: Json = {}

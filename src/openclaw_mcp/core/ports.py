@@ -1,4 +1,4 @@
-"""Sockets in the wall: what one room needs from another, without naming it."""
+"""Interfaces between packages: what one needs from another, without importing it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -32,10 +32,10 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 
 
 class CallContext(Protocol):
-    """The way back to whoever called, open while the call lasts."""
+    """The way back to the caller's client, open while the call lasts."""
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
-        """Say how far the call is. `value` must grow; nothing is sent to a client that did not ask."""
+        """Report how far the call is. `value` must grow; nothing is sent to a client that did not ask."""
 
     async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None: ...
 
@@ -54,7 +54,7 @@ class CallContext(Protocol):
 
 
 class NullCallContext:
-    """The line of a caller that hears nothing until the result."""
+    """The context of a caller that gets nothing before the result."""
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
         return
@@ -77,7 +77,7 @@ NULL_CONTEXT: CallContext = NullCallContext()
 
 
 class Toolbox(Protocol):
-    """What a door opens onto: a desk in this process or one far away; the door can't tell."""
+    """Lists tools and calls them: a dispatcher in this process, or one elsewhere."""
 
     @property
     def changed(self) -> Signal[None]: ...
@@ -89,7 +89,7 @@ class Toolbox(Protocol):
 
 
 class ToolSource(Protocol):
-    """Something that owns tools: a room, a paired node, a connected app."""
+    """Something that owns tools: a module of the gateway, a paired node, a connected app."""
 
     @property
     def changed(self) -> Signal[None]: ...
@@ -100,14 +100,14 @@ class ToolSource(Protocol):
 
 
 class ResourceProvider(Protocol):
-    """Resources somebody may read."""
+    """Resources a caller may read."""
 
     @property
     def changed(self) -> Signal[None]: ...
 
     @property
     def updated(self) -> Signal[str]:
-        """Rings with the URI whose contents are new."""
+        """Emits the URI whose contents are new."""
 
     async def list(self, caller: Caller) -> Sequence[ResourceSpec]: ...
 
@@ -147,7 +147,7 @@ class AgentRuntime(Protocol):
 
 
 class RunExecutor(Protocol):
-    """Whoever has runs carried out."""
+    """Carries out runs."""
 
     @property
     def events(self) -> "Signal[RunEvent]": ...
@@ -166,10 +166,10 @@ class GrantIssuer(Protocol):
     """Gives a run a credential of its own, for programs it starts that call back."""
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
-        """A token that stands for this caller until revoked or the time is up. Never stored, never logged."""
+        """A token for this caller until it is revoked or the time is up. Never stored, never logged."""
 
     def revoke(self, token: str) -> None:
-        """From now on it opens nothing, and connections it opened are closed."""
+        """From now on it is refused, and connections it opened are closed."""
 
     async def settle(self, token: str) -> "RunEffects":
         """Revoke it, let what was begun under it end, and say what was done to others under it."""
@@ -178,12 +178,12 @@ class GrantIssuer(Protocol):
 
 
 class ProcessGuard(Protocol):
-    """Whoever ends process groups should this process die without doing so."""
+    """Ends process groups if this process dies without doing so."""
 
     def prepare(self) -> None:
-        """To be called before a program is started, so that next to nothing lies between its start and `watch`."""
+        """To be called before a program is started, so that next to nothing happens between its start and `watch`."""
 
     def watch(self, group: int) -> None: ...
 
     def unwatch(self, group: int) -> None:
-        """To be called once a group is gone: its number may soon be somebody else's."""
+        """To be called once a group is gone: its number may soon be another's."""

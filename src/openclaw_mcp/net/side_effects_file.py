@@ -1,7 +1,7 @@
 """The side-effects file: what an agent did to others while it ran, one JSON object a line. Writer and reader.
 
-The server appends a line after an effect happened and before it answers the agent, so whoever reads the file once the
-agent has ended finds every effect the agent was told of. See docs/reference/side-effects.md.
+The server appends a line after an effect happened and before it answers the agent, so a reader finds there,
+once the agent has ended, every effect the agent got an answer for. See docs/reference/side-effects.md.
 """
 
 import os
@@ -16,16 +16,14 @@ from ..core.clock import now_ms
 from ..core.effects import CronAdded, RunEffects, SentMessage
 from ..core.errors import OpenClawError
 
-MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that was not for anybody to read
-PRIVATE_MODE: Final = 0o600  # the lines hold what was said
-
-__all__ = ["CannotRecord", "CronAdded", "EffectsFile", "RunEffects", "SentMessage", "read_effects"]
+MAX_FILE_BYTES: Final = 64 << 20  # bytes a reader takes: what a run wrote beyond that is ignored
+PRIVATE_MODE: Final = 0o600  # the lines hold messages
 
 _encode = msgspec.json.Encoder().encode
 
 
 class CannotRecord(OpenClawError):
-    """The file can't be written; said before anything is sent."""
+    """The file can't be written; raised before anything is sent."""
 
     code = "cannot_record"
 
@@ -39,23 +37,24 @@ class EffectsFile:
         self._account = account
         self._descriptor: int | None = None
 
-    def ensure_open(self) -> None:
-        """Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
+    def ensure_open(self) -> int:
+        """The descriptor. Call before an effect: afterwards it would be too late to find out. Raises CannotRecord."""
         if self._descriptor is not None:
-            return
+            return self._descriptor
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         try:
             self._descriptor = os.open(self._path, flags, PRIVATE_MODE)
         except OSError as exc:
-            reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be noted there is done"
+            reason = f"{self._path} can't be written ({exc.strerror}), so nothing that must be recorded there is done"
             raise CannotRecord(reason) from exc
+        return self._descriptor
 
     def record_messages(self, messages: Sequence[SentMessage]) -> None:
-        """Note messages that went out, all in one write."""
+        """Record messages that were sent, all in one write."""
         self._append([self._build_line("message_sent", sent) for sent in messages])
 
     def record_uncertain(self, messages: Sequence[SentMessage]) -> None:
-        """Note messages that may have gone out: the connection broke before the answer came."""
+        """Record messages that may have been sent: the connection broke before the answer came."""
         self._append([self._build_line("message_unconfirmed", sent) for sent in messages])
 
     def record_cron_job(self, job_id: str | None) -> None:
@@ -83,29 +82,28 @@ class EffectsFile:
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         """One write on a descriptor opened for appending: lines of several servers never mix."""
-        self.ensure_open()
-        assert self._descriptor is not None
+        descriptor = self.ensure_open()
         data = b"".join(_encode(line) + b"\n" for line in lines)
         try:
-            if not self._is_at_line_start():
-                data = b"\n" + data  # somebody died in the middle of a line: theirs is lost, ours is not
+            if not _is_at_line_start(descriptor):
+                data = b"\n" + data  # another server died in the middle of a line: that one is lost, ours is not
             view = memoryview(data)
             while view:  # a second round only when the disk was full for a moment
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(descriptor, view) :]
         except OSError as exc:
             raise CannotRecord(f"{self._path} can't be written: {exc.strerror}") from exc
 
-    def _is_at_line_start(self) -> bool:
-        assert self._descriptor is not None
-        size = os.fstat(self._descriptor).st_size
-        if size == 0:
-            return True
-        os.lseek(self._descriptor, size - 1, os.SEEK_SET)
-        return os.read(self._descriptor, 1) in (b"\n", b"")
+
+def _is_at_line_start(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return True
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1) in (b"\n", b"")
 
 
 def read_effects(path: Path | str) -> RunEffects:
-    """What the file says. Lines that can't be used are skipped, each on its own; no file is no effects."""
+    """The effects in the file. Lines that can't be used are skipped one by one; no file means no effects."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES)
@@ -131,7 +129,7 @@ def read_effects(path: Path | str) -> RunEffects:
 
 
 class _EffectLine(Struct, frozen=True, rename="camel"):
-    """A line before it is known what it is. A field of another type makes it unusable."""
+    """A line of any kind. A field of another type makes it unusable."""
 
     type: str
     tool: str = ""

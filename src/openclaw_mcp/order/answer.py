@@ -1,4 +1,4 @@
-"""Everything an agent said during one order, made into one answer: nothing twice, nothing too large, nothing hidden."""
+"""All texts and media of one order as one answer: nothing twice, nothing too large, nothing hidden."""
 
 import hashlib
 import re
@@ -18,8 +18,8 @@ EMPTY_ANSWER: Final = "(The agent finished without a reply.)"
 class AnswerBuilder:
     """Takes parts as they come; `result` joins them in the order they came.
 
-    A part said again, whole or as lines of another, is said once: agents stream a text piecemeal, then give it whole.
-    Words that merely occur in another part are not the same: "4" is an answer even after "14 files".
+    A part that comes again, whole or as lines of another, counts once: agents stream a text, then give it whole.
+    A text that merely occurs in another part is not the same: "4" is an answer even after "14 files".
     """
 
     def __init__(self) -> None:
@@ -29,18 +29,18 @@ class AnswerBuilder:
         self._size = 0
 
     def add_text(self, text: str) -> None:
-        said = _trim(text)
-        if not said or any(_is_line_run(said, earlier) for earlier in self._texts):
+        text = _trim(text)
+        if not text or any(_is_line_run(text, earlier) for earlier in self._texts):
             return
-        kept = self._texts[: _find_streamed_tail(self._texts, said)]
-        self._texts = [*(earlier for earlier in kept if not _is_line_run(earlier, said)), said]
+        kept = self._texts[: _find_streamed_tail(self._texts, text)]
+        self._texts = [*(earlier for earlier in kept if not _is_line_run(earlier, text)), text]
 
     def add_media(self, item: Attachment) -> None:
         data = item.data
         if data is None:
             why = f"only a link: {item.url}" if item.url else "the gateway did not send it"
-            told = f"{item.name or item.mime_type} ({why})"
-            self._omissions += [] if told in self._omissions else [told]
+            omission = f"{item.name or item.mime_type} ({why})"
+            self._omissions += [] if omission in self._omissions else [omission]
             return
         digest = hashlib.sha256(data).digest()
         if digest in self._media:
@@ -78,10 +78,10 @@ def _is_line_run(part: str, whole: str) -> bool:
 
 
 def _find_streamed_tail(parts: list[str], text: str) -> int:
-    """The first of the last parts that `said` begins with, one after the other, whatever space is between them."""
-    words = "".join(text.split())
+    """The first of the last parts that `text` begins with, one after the other, with any space between them."""
+    letters = "".join(text.split())
     heads = ["".join(part.split()) for part in parts]
-    return next((at for at in range(len(parts)) if words.startswith("".join(heads[at:]))), len(parts))
+    return next((at for at in range(len(parts)) if letters.startswith("".join(heads[at:]))), len(parts))
 
 
 def _to_block(item: Attachment, number: int) -> ContentBlock:

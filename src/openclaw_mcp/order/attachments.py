@@ -107,7 +107,7 @@ def _safe_name(name: Any, *, default: str) -> str:
 
 
 def _make_unique(names: set[str], name: str) -> str:
-    """`name`, or the first variation nobody in this order has."""
+    """`name`, or its first variation that is free in this order."""
     stem, dot, extension = name.rpartition(".")
     if not dot:
         stem, extension = name, ""

@@ -1,29 +1,36 @@
-"""One order carried to a gateway and back: `chat.send`, then its run's events until the run ends.
-
-The gateway may be ours, a real OpenClaw, or the rooms of this very process: whoever answers methods and tells events.
-"""
+"""One order carried to a gateway elsewhere, ours or a real OpenClaw: `chat.send`, then its run's events as JSON."""
 
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
 
-from ..core.agent import AgentEvent, AnswerBlock, Attachment, MediaAttached, PartialAnswer, ToolUse, TurnFailed
-from ..core.agent import TurnCompleted as Done
+from ..core.agent import (
+    AgentEvent,
+    AnswerBlock,
+    Attachment,
+    MediaAttached,
+    PartialAnswer,
+    ToolUse,
+    TurnCompleted,
+    TurnFailed,
+)
 from ..core.errors import OpenClawError
-from ..core.gateway_port import OrderGateway
+from ..core.gateway_port import NetworkGateway, OrderGateway
 from ..core.model import Json
+from ..net.tasks import finish
 
 RUN_TIMEOUT: Final = 3600.0  # seconds the agent may take
 ADMIT_TIMEOUT: Final = 60.0  # seconds from sending an order to its admission
 STOP_TIMEOUT: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
-POLL_INTERVAL: Final = 1.0  # seconds between two looks at an order that waits its turn; nobody tells when it comes
+POLL_INTERVAL: Final = 1.0  # seconds between two looks at an order that waits its turn; no event announces it
 HISTORY_LIMIT: Final = 200  # messages of a transcript in which the answer to such an order is looked for
-MOST_QUEUED_EVENTS: Final = 1000  # events of one run waiting to be read, after which pieces of text are passed over
+MOST_QUEUED_EVENTS: Final = 1000  # events of one run waiting to be read, after which partial texts are dropped
+STOPPED: Final = "the order was stopped before the agent had finished"
 
 
 class AgentOrder(Struct, frozen=True, kw_only=True):
@@ -32,27 +39,26 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-async def run_order(gateway: OrderGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
-    """What the agent says, ending with `Final` or `Failed`. Closing the iterator early stops the run."""
+async def run_remote_order(gateway: NetworkGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+    """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
     run_id = str(uuid.uuid4())
-    unheard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+    events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
-    def hear(event: str, payload: Any) -> None:
+    def on_event(event: str, payload: Any) -> None:
         mine = type(payload) is dict and payload.get("runId") == run_id and _is_relevant(event, payload)
-        # The next snapshot says what a lost one said; an end, or what a tool made, is told once.
-        lost = mine and unheard.qsize() >= MOST_QUEUED_EVENTS and _is_partial_text(payload)
-        if event in ("hello", "gone") or (mine and not lost):
-            unheard.put_nowait((event, payload))
+        # The next snapshot contains the text of a dropped one; an end, or what a tool made, comes only once.
+        dropped = mine and events.qsize() >= MOST_QUEUED_EVENTS and _is_partial_text(payload)
+        if event in ("hello", "gone") or (mine and not dropped):
+            events.put_nowait((event, payload))
 
-    deaf = gateway.subscribe(hear)
+    unsubscribe = gateway.subscribe(on_event)
     ended = False
     try:
-        await gateway.call(
-            "chat.send", _chat_send_params(order, run_id, is_local=gateway.is_local), within=ADMIT_TIMEOUT
-        )
+        contents = [base64.b64encode(item.data or b"").decode() for item in order.attachments]
+        await gateway.call("chat.send", chat_send_params(order, run_id, contents), within=ADMIT_TIMEOUT)
         reader = _EventReader()
         while not ended:
-            event, payload = await unheard.get()
+            event, payload = await events.get()
             if event == "gone":
                 ended = True
                 yield TurnFailed(message=f"the gateway went away: {payload}")
@@ -62,21 +68,43 @@ async def run_order(gateway: OrderGateway, order: AgentOrder) -> AsyncGenerator[
                 event = "chat"
             elif _is_queued(event, payload):
                 payload = await _wait_for_turn(gateway, order, run_id)
-            for said in reader.read(event, payload):
-                ended = isinstance(said, Done | TurnFailed)
-                yield said
+            for read in reader.read(event, payload):
+                ended = isinstance(read, TurnCompleted | TurnFailed)
+                yield read
                 if ended:
                     break
     finally:
-        deaf()
+        unsubscribe()
         if not ended:
-            stop = {"sessionKey": order.session_key, "runId": run_id}
-            with suppress(OpenClawError):
-                await asyncio.shield(gateway.call("chat.abort", stop, within=STOP_TIMEOUT))
+            await stop_run(gateway, order, run_id)
+
+
+async def stop_run(gateway: OrderGateway, order: AgentOrder, run_id: str) -> None:
+    """Have a run stopped whose order is over; a cancellation meanwhile waits for that."""
+    stop = {"sessionKey": order.session_key, "runId": run_id}
+    with suppress(OpenClawError):
+        await finish(gateway.call("chat.abort", stop, within=STOP_TIMEOUT))
+
+
+def chat_send_params(order: AgentOrder, run_id: str, contents: Sequence[Any]) -> Json:
+    """`contents` are those of the attachments: bytes within one process, base64 on a wire."""
+    params: Json = {
+        "sessionKey": order.session_key,
+        "message": order.message,
+        "idempotencyKey": run_id,
+        # A busy session finishes its run first: an order is a turn of its own, not a remark on another's.
+        "queueMode": "followup",
+    }
+    if order.attachments:
+        params["attachments"] = [
+            {"type": item.kind, "mimeType": item.mime_type, "fileName": item.name, "content": content}
+            for item, content in zip(order.attachments, contents, strict=True)
+        ]
+    return params
 
 
 def _is_relevant(event: str, payload: Json) -> bool:
-    """Whether the reader reads it."""
+    """Whether `_EventReader` reads it."""
     return event == "chat" or (event == "agent" and payload.get("stream") in ("tool", "assistant"))
 
 
@@ -87,7 +115,7 @@ def _is_partial_text(payload: Json) -> bool:
 
 
 async def _wait_for_end(gateway: OrderGateway, run_id: str) -> Json:
-    """How a run ended whose events may have been lost with the connection; waits if it has not."""
+    """The end of a run whose events may have been lost with the connection, as a `chat` event; waits for it."""
     wait = {"runId": run_id, "timeoutMs": int(RUN_TIMEOUT * 1000)}
     end = await gateway.call("agent.wait", wait, within=RUN_TIMEOUT + ADMIT_TIMEOUT)
     if end.get("status") == "ok":
@@ -97,12 +125,12 @@ async def _wait_for_end(gateway: OrderGateway, run_id: str) -> Json:
 
 
 def _is_queued(event: str, payload: Json) -> bool:
-    """A real OpenClaw ends a run that has to wait for another with an empty `final`, and does it under another id."""
+    """A real OpenClaw ends a run that has to wait for another with an empty `final`, and runs it under another id."""
     return event == "chat" and payload.get("state") == "final" and not {"message", "stopReason"} & payload.keys()
 
 
 async def _wait_for_turn(gateway: OrderGateway, order: AgentOrder, run_id: str) -> Json:
-    """What came of a run that had to wait: the answer stands in the transcript, after the order."""
+    """The end of a run that had to wait, as a `chat` event: the answer is in the transcript, after the order."""
     look = {"runId": run_id, "timeoutMs": int(POLL_INTERVAL * 1000)}
     end = await gateway.call("agent.wait", look, within=ADMIT_TIMEOUT)
     while end.get("status") in ("pending", "timeout"):
@@ -123,7 +151,7 @@ async def _wait_for_turn(gateway: OrderGateway, order: AgentOrder, run_id: str) 
 
 
 class _EventReader:
-    """Turns a run's events into what was said. Snapshots grow; one that starts anew ends the part before it."""
+    """Turns a run's JSON events into typed ones. Snapshots grow; one that starts again ends the block before it."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -137,18 +165,15 @@ class _EventReader:
     def _read_chat(self, payload: Json) -> list[AgentEvent]:
         match payload.get("state"):
             case "delta":
-                return self._update_text(_message_text(payload.get("message")), replace=payload.get("replace") is True)
+                return self._update_text(message_text(payload.get("message")), replace=payload.get("replace") is True)
             case "final":
                 return [
                     *self._finish_block(),
-                    *_media_events(payload.get("message")),
-                    Done(text=_message_text(payload.get("message"))),
+                    *media_events(payload.get("message")),
+                    TurnCompleted(text=message_text(payload.get("message"))),
                 ]
             case "aborted":
-                return [
-                    *self._finish_block(),
-                    TurnFailed(message="the order was stopped before the agent had finished"),
-                ]
+                return [*self._finish_block(), TurnFailed(message=STOPPED)]
             case "error":
                 reason = payload.get("errorMessage")
                 return [
@@ -166,40 +191,19 @@ class _EventReader:
         return [AnswerBlock(text=self._text)] if self._text else []
 
 
-def _chat_send_params(order: AgentOrder, run_id: str, *, is_local: bool) -> Json:
-    params: Json = {
-        "sessionKey": order.session_key,
-        "message": order.message,
-        "idempotencyKey": run_id,
-        # A busy session finishes what it does first: an order is a turn of its own, not a remark on another's.
-        "queueMode": "followup",
-    }
-    if order.attachments:
-        params["attachments"] = [
-            {
-                "type": item.kind,
-                "mimeType": item.mime_type,
-                "fileName": item.name,
-                "content": item.data if is_local else base64.b64encode(item.data or b"").decode(),
-            }
-            for item in order.attachments
-        ]
-    return params
-
-
 def _content_blocks(message: Any) -> list[Json]:
     content = message.get("content") if type(message) is dict else None
     return [block for block in content if type(block) is dict] if type(content) is list else []
 
 
-def _message_text(message: Any) -> str:
+def message_text(message: Any) -> str:
     if type(message) is dict and type(message.get("content")) is str:
         return str(message["content"])
     texts = [block["text"] for block in _content_blocks(message) if type(block.get("text")) is str]
     return "\n\n".join(texts)
 
 
-def _media_events(message: Any) -> list[AgentEvent]:
+def media_events(message: Any) -> list[AgentEvent]:
     return [
         MediaAttached(attachment=item)
         for block in _content_blocks(message)
@@ -212,12 +216,12 @@ def _tool_events(data: Json) -> list[AgentEvent]:
     if data.get("phase") == "start":
         return [ToolUse(id=id, name=name, arguments={})]
     if data.get("phase") == "result":
-        return _media_events(data.get("result"))
+        return media_events(data.get("result"))
     return []
 
 
 def _linked_media_events(data: Json) -> list[AgentEvent]:
-    """What an agent showed by its address alone, as a real OpenClaw tells it; only it knows what is there."""
+    """Media that an agent showed by address alone, as a real OpenClaw reports it; only that one has the bytes."""
     places = data.get("mediaUrls")
     named = [place for place in places if type(place) is str] if type(places) is list else []
     return [MediaAttached(attachment=_link_attachment(place)) for place in named]
@@ -229,7 +233,7 @@ def _link_attachment(location: str) -> Attachment:
 
 
 def _read_attachment(block: Json) -> Attachment | None:
-    """The picture, sound or file in a block, however it is spelt; without its bytes when the gateway left them out."""
+    """The picture, sound or file in a block, in any spelling; without its bytes when the gateway left them out."""
     source: Json = block["resource"] if type(block.get("resource")) is dict else block
     if type(block.get("source")) is dict:
         source = block["source"]

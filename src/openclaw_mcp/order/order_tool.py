@@ -3,12 +3,11 @@
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from ..core.agent import AgentEvent, AnswerBlock, MediaAttached, PartialAnswer, ToolUse, TurnFailed
-from ..core.agent import TurnCompleted as Done
+from ..core.agent import AgentEvent, AnswerBlock, MediaAttached, PartialAnswer, ToolUse, TurnCompleted, TurnFailed
 from ..core.errors import InputRequired, OpenClawError, ToolArguments, ToolNotFound
 from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
 from ..core.ports import Toolbox
@@ -22,8 +21,8 @@ logger = logging.getLogger(__name__)
 MAX_KEY_LENGTH: Final = 512
 PROGRESS_CHARACTERS: Final = 200  # characters of the text so far that go with each sign of progress
 
-OrderRunner = Callable[[AgentOrder], AsyncGenerator[AgentEvent, None]]
-"""Has an order carried out; closing the iterator stops it."""
+OrderRunner = Callable[[AgentOrder], Awaitable[AsyncGenerator[AgentEvent, None]]]
+"""Finds an agent for an order; iterating has the order carried out, closing the iterator stops it."""
 
 
 def _attachment_schema(what: str, example: str) -> Json:
@@ -70,7 +69,7 @@ ORDER_TOOL: Final = ToolSpec(
 
 
 class OrderTools:
-    """A ToolSource of one tool. `carry` knows where the agent is."""
+    """A ToolSource of one tool. `run_order` finds the agent."""
 
     def __init__(self, run_order: OrderRunner) -> None:
         self.changed: Signal[None] = Signal()
@@ -87,22 +86,22 @@ class OrderTools:
         )
         items = ", ".join(f"{item.mime_type} of {len(item.data or b'')} bytes" for item in order.attachments)
         logger.debug("an order of %d characters, with %s", len(order.message), items or "nothing attached")
-        answer, heard = AnswerBuilder(), 0
-        async with aclosing(self._run_order(order)) as events:
+        answer, steps = AnswerBuilder(), 0
+        async with aclosing(await self._run_order(order)) as events:
             async for event in events:
                 match event:
                     case PartialAnswer(text=text):
-                        heard += 1
-                        await call.context.progress(heard, message=text[-PROGRESS_CHARACTERS:])
+                        steps += 1
+                        await call.context.progress(steps, message=text[-PROGRESS_CHARACTERS:])
                     case ToolUse(name=name):
-                        heard += 1
+                        steps += 1
                         logger.debug("the agent uses %s", name)
-                        await call.context.progress(heard, message=f"using {name}")
+                        await call.context.progress(steps, message=f"using {name}")
                     case AnswerBlock(text=text):
                         answer.add_text(text)
                     case MediaAttached(attachment=item):
                         answer.add_media(item)
-                    case Done(text=text):
+                    case TurnCompleted(text=text):
                         answer.add_text(text or "")
                     case TurnFailed(message=reason):
                         return text_result(f"Error: {reason}", failed=True)
@@ -110,7 +109,7 @@ class OrderTools:
 
 
 class ErrorTextToolbox:
-    """A Toolbox whose refusals read `Error: …`, as this surface promises."""
+    """A Toolbox whose refusals read `Error: …`, as the contract of this server has it."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox

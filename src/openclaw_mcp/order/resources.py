@@ -1,4 +1,4 @@
-"""Sessions and their transcripts as MCP resources, read from whoever keeps them."""
+"""Sessions and their transcripts as MCP resources, read from the gateway."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final

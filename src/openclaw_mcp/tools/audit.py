@@ -1,4 +1,4 @@
-"""The book: one record for each call made or refused. Never arguments, never results."""
+"""The audit: one record for each call made or refused. Never arguments, never results."""
 
 import logging
 from collections.abc import Callable
@@ -19,17 +19,17 @@ AuditSink = Callable[[AuditRecord], None]
 
 
 def digest_arguments(arguments: Json, key: bytes) -> str:
-    """The same for the same arguments under the same key, in whatever order their fields came.
+    """The same for the same arguments under the same key, in any order of their fields.
 
-    Keyed, because a short argument could be found by trying: keep the key where the book is not.
+    Keyed, because a short argument could be found by trying: keep the key apart from the records.
     """
-    from hashlib import blake2b  # here for start-up: it loads OpenSSL, which a desk without a book does not need
+    from hashlib import blake2b  # here for start-up: it loads OpenSSL, which is needed for an audit trail alone
 
     return blake2b(_encode(arguments), digest_size=DIGEST_SIZE, key=key).hexdigest()
 
 
 def is_audit_enabled(sink: AuditSink) -> bool:
-    """Whether a record would reach anybody. One that would not is not worth making."""
+    """Whether a record would be written anywhere. One that would not is not worth making."""
     return sink is not log_record or logger.isEnabledFor(logging.DEBUG)
 
 

@@ -1,24 +1,95 @@
-"""The audit's way to the store: records are gathered and written together, beside the calls and never in their way."""
+"""Audit records on their way to the store: collected and written together, beside the calls and never in their way."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Annotated, Final, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ..core.errors import StoreError
 from ..core.model import CallRecord, Json
 from ..core.repositories import AuditTrail
 from ..core.rpc import ADMIN, SAFE_INTEGER, RpcCall, RpcMethod, read_params
 from ..core.sessions import AuditQuery
+from ..net.tasks import Tasks, finish
 
 logger = logging.getLogger(__name__)
 
 BATCH_WINDOW: Final = 0.1  # seconds of records that share a commit: all that a `kill -9` can take
 MOST_PENDING: Final = 20_000  # records while the disk refuses; more are dropped, and the log says how many
-RETRY_PAUSE: Final = 1.0  # seconds, when the disk refuses
-CLOSE_TIMEOUT: Final = 5.0  # seconds the last records get when the house closes
+CLOSE_TIMEOUT: Final = 5.0  # seconds the last records get when the gateway closes
+
+
+class AuditQueue:
+    """Takes records from its beginning on; a writer empties it once there is a store."""
+
+    def __init__(self) -> None:
+        self.pending: list[CallRecord] = []
+        self.has_records = asyncio.Event()
+        self.dropped = 0
+
+    def write(self, record: CallRecord) -> None:
+        if len(self.pending) >= MOST_PENDING:
+            self.dropped += 1
+            return
+        self.pending.append(record)
+        self.has_records.set()
+
+
+class AuditWriter:
+    """Writes a queue's records to the store while its block lasts, and lists them. An `RpcModule`.
+
+    A record is on disk `BATCH_WINDOW` seconds and one commit after its call ended; leaving the block writes the rest.
+    """
+
+    def __init__(self, queue: AuditQueue, trail: AuditTrail) -> None:
+        self._queue = queue
+        self._trail = trail
+        self._tasks = Tasks("audit")
+
+    async def __aenter__(self) -> Self:
+        self._tasks.loop(self._write_batch, name="writing records", on_failure="restart")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tasks.aclose()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._flush()
+        except (StoreError, TimeoutError):
+            logger.exception("audit: %d records could not be written before closing", len(self._queue.pending))
+
+    async def _write_batch(self) -> None:
+        await self._queue.has_records.wait()
+        await asyncio.sleep(BATCH_WINDOW)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        queue = self._queue
+        if queue.dropped:
+            logger.error("audit: %d records were dropped (the disk did not keep up)", queue.dropped)
+            queue.dropped = 0
+        if queue.pending:
+            await finish(self._write(queue.pending[:]))  # to its end: a write that was begun must not be made twice
+
+    async def _write(self, batch: Sequence[CallRecord]) -> None:
+        await self._trail.add(batch)
+        del self._queue.pending[: len(batch)]
+        if not self._queue.pending:
+            self._queue.has_records.clear()
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def methods(self) -> Sequence[RpcMethod]:
+        return (RpcMethod("audit.list", ADMIN, self._list_records),)
+
+    async def _list_records(self, call: RpcCall) -> Json:
+        params = read_params(call.params, _AuditListParams, call.method)
+        fields = structs.asdict(params)
+        found = await self._trail.find(AuditQuery(session=fields.pop("session_key"), **fields))
+        more = {"nextBefore": found[-1]["id"]} if len(found) == params.limit else {}
+        return {"records": list(found), "count": len(found), **more}
 
 
 class _AuditListParams(Struct, frozen=True, rename="camel"):
@@ -28,94 +99,3 @@ class _AuditListParams(Struct, frozen=True, rename="camel"):
     since: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
     before: Annotated[int, Meta(ge=1, le=SAFE_INTEGER)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
-class AuditWriter:
-    """Give `write` to a desk; `keep` while there is a book. A `Room`.
-
-    A record is on disk `GATHER` seconds and one commit after its call ended; leaving `keep` writes all there are.
-    """
-
-    def __init__(self) -> None:
-        self._pending: list[CallRecord] = []
-        self._dropped = 0
-        self._wakeup = asyncio.Event()
-        self._trail: AuditTrail | None = None
-        self._writer_task: asyncio.Task[None] | None = None
-        self._write_future: asyncio.Future[None] | None = None
-
-    def write(self, record: CallRecord) -> None:
-        if len(self._pending) >= MOST_PENDING:
-            self._dropped += 1
-            return
-        self._pending.append(record)
-        self._wakeup.set()
-
-    def attach(self, trail: AuditTrail) -> Self:
-        self._trail = trail
-        return self
-
-    async def __aenter__(self) -> Self:
-        self._writer_task = asyncio.get_running_loop().create_task(self._write_batches())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._writer_task is not None
-        self._writer_task.cancel()
-        await asyncio.wait((self._writer_task,))
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self._flush()
-        except (StoreError, TimeoutError):
-            logger.exception("%d audit records could not be written", len(self._pending))
-
-    async def _write_batches(self) -> None:
-        while True:
-            await self._wakeup.wait()
-            await asyncio.sleep(BATCH_WINDOW)
-            self._wakeup.clear()
-            try:
-                await self._flush()
-            except StoreError as exc:
-                logger.warning("the audit can't be written, trying again: %s", exc)
-                self._wakeup.set()
-                await asyncio.sleep(RETRY_PAUSE)
-
-    async def _flush(self) -> None:
-        assert self._trail is not None
-        if self._dropped:
-            logger.error("%d audit records were dropped: the disk did not keep up", self._dropped)
-            self._dropped = 0
-        if self._write_future is not None:
-            await asyncio.wait((self._write_future,))  # the flush before was cancelled while its write went on
-        batch = self._pending[:]
-        if batch:
-            # Shielded: a write that was handed over is made, and must not be made twice.
-            self._write_future = asyncio.ensure_future(self._trail.add(batch))
-            self._write_future.add_done_callback(lambda done: self._finish_flush(done, len(batch)))
-            await asyncio.shield(self._write_future)
-
-    def _finish_flush(self, future: "asyncio.Future[None]", count: int) -> None:
-        self._write_future = None
-        if not future.cancelled() and future.exception() is None:
-            del self._pending[:count]
-
-    # ---- reading -------------------------------------------------------------------------------------------------
-
-    def methods(self) -> Sequence[RpcMethod]:
-        return (RpcMethod("audit.list", ADMIN, self._list_records),)
-
-    async def _list_records(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, _AuditListParams, call.method)
-        assert self._trail is not None
-        query = AuditQuery(
-            session=asked.session_key,
-            tool=asked.tool,
-            outcome=asked.outcome,
-            since=asked.since,
-            before=asked.before,
-            limit=asked.limit,
-        )
-        found = await self._trail.find(query)
-        more = {"nextBefore": found[-1]["id"]} if len(found) == asked.limit else {}
-        return {"records": list(found), "count": len(found), **more}

@@ -1,4 +1,4 @@
-"""House rules: a policy that follows a rule book, and can say why. Pure, but for what it remembers of its callers."""
+"""The tool policy of the config, which can explain its decisions. Pure, but for compiled rules it caches."""
 
 from collections.abc import Hashable
 from typing import Final
@@ -12,11 +12,11 @@ from .policy_rules import PolicyRules
 from .subject import PolicySubject, resolve_subject
 from .tool_names import identify_tool
 
-KEPT_CALLERS: Final = 256  # callers whose rules stay compiled; as many as the desk keeps menus for
+KEPT_CALLERS: Final = 256  # callers whose rules stay compiled; as many as the dispatcher keeps tool lists for
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """A decision with what every step said, in order."""
+    """A decision with the verdict of every step, in order."""
 
     tool: str
     source: str
@@ -26,10 +26,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class ConfigPolicy:
-    """A `Policy` that follows a rule book. Compiled once for each caller, then asked for each tool.
+    """A `Policy` that follows the config's rules. Compiled once for each caller, then asked for each tool.
 
-    What a credential opens is the scopes' to say, so a gateway's desk has both:
-    `Desk(registry, policy=every(by_scope, HouseRules(book)))`.
+    Scopes decide what a credential opens, so a gateway's dispatcher has both:
+    `ToolDispatcher(registry, policy=combine_policies(scope_policy, ConfigPolicy(rules)))`.
     """
 
     def __init__(self, rules: PolicyRules) -> None:
@@ -41,7 +41,7 @@ class ConfigPolicy:
         return self._rules
 
     def replace_rules(self, rules: PolicyRules) -> None:
-        """Follow `book` from now on. The desk is to be told: `desk.refresh()`."""
+        """Follow these rules from now on. The dispatcher is to make its lists again: `dispatcher.refresh()`."""
         self._rules = rules
         self._compiled.clear()
 
@@ -52,11 +52,11 @@ class ConfigPolicy:
         return rules.decide(source, spec)
 
     def cache_key(self, caller: Caller) -> Hashable:
-        """What this policy and `by_scope` look at in a caller: who has the same gets the same decisions."""
+        """What this policy and `scope_policy` look at in a caller: callers with the same key get the same decisions."""
         return caller.kind, caller.name, caller.scopes, resolve_subject(caller, self._rules)
 
     def refusal_reason(self, caller: Caller, tool: str) -> str | None:
-        """Why this caller may not use one of the house's own tools, known by name alone; None: it may."""
+        """Why this caller may not use one of our own tools, known by name alone; None if it may."""
         decision = self(caller, "openclaw", ToolSpec(name=tool))
         return None if decision.allowed else decision.reason
 
@@ -79,7 +79,7 @@ class ConfigPolicy:
 
 
 class _CallerRules:
-    """A rule book as it concerns one caller."""
+    """The rules as they concern one caller."""
 
     __slots__ = ("_active_steps", "steps", "subject")
 

@@ -1,6 +1,6 @@
-"""How long a call may take, watched by one clock for all calls at a desk.
+"""How long a call may take, watched by one sweep for all calls of a dispatcher.
 
-A timer for each call costs more than most calls do. Only a deadline shorter than the clock's round gets one of its own.
+A timer for each call costs more than most calls. Only a deadline shorter than the sweep's interval gets one of its own.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ CHECK_INTERVAL: Final = 0.25  # seconds between two looks: how late a deadline m
 
 
 class Deadlines:
-    """`with deadlines.bound(seconds) as bound:` raises TimeoutError in a task that runs over; `bound.expired` tells."""
+    """`with deadlines.timeout(seconds) as deadline:` raises TimeoutError when the time is over, and sets `expired`."""
 
     __slots__ = ("_sweep",)
 

@@ -1,15 +1,14 @@
-"""The only way a tool is ever listed or called, whoever asks and however they came."""
+"""The only way a tool is ever listed or called, for every caller and every entry point."""
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout
-from ..core.model import Caller, ToolCall, ToolResult, ToolSpec, Traffic
+from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, Traffic
 from ..core.signal import Signal
 from .audit import AuditRecord, AuditSink, digest_arguments, is_audit_enabled, log_record
 from .deadline import Deadlines
@@ -17,7 +16,7 @@ from .policy import Policy, PolicyDecision, apps_for_caller, scope_policy
 from .registry import RegisteredTool, ToolRegistry
 
 DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
-KEPT_TOOL_LISTS: Final = 256  # callers whose menu is remembered between changes
+KEPT_TOOL_LISTS: Final = 256  # callers whose tool list is kept between changes
 UNKNOWN_TOOL: Final = PolicyDecision(False, "unknown tool", "menu")
 
 
@@ -37,11 +36,11 @@ class ToolDispatcher:
         cache_key: Callable[[Caller], Hashable] = lambda caller: caller,
         app_change_interval: float = 0.0,
     ) -> None:
-        """Desks may share their `deadlines`; `check=False` leaves the arguments to the tools themselves.
+        """Dispatchers may share their `deadlines`; `check_arguments=False` leaves arguments to the tools themselves.
 
-        With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key. `alike`
-        gives what `policy` looks at in a caller: fifty sessions of an agent share a menu that takes long to make.
-        News of apps are told together, at most every `apps_pause` seconds.
+        With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key.
+        `cache_key` gives what `policy` looks at in a caller: fifty sessions of an agent share one tool list. Changes of
+        apps are announced together, at most every `app_change_interval` seconds.
         """
         self._registry = registry
         self._policy = policy
@@ -60,38 +59,38 @@ class ToolDispatcher:
         registry.app_changed.connect(self._on_app_change)
 
     def refresh(self) -> None:
-        """The rules or the tools have changed: menus are made anew and clients told."""
+        """The rules or the tools have changed: tool lists are made again and clients notified."""
         self._clear_lists()
         self.changed.emit(None)
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
-        """Only what `caller` could call: the menu and the rules never disagree."""
+        """Only what `caller` could call: the list and the rules never disagree."""
         return self._tool_list(caller).specs
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Raises ToolError when the call was not made or did not end; a tool's own failure is a result."""
-        begun = time.perf_counter()
-        offer: RegisteredTool | None = None
+        started = time.perf_counter()
+        tool: RegisteredTool | None = None
         decision = UNKNOWN_TOOL
         outcome = "cancelled"
         traffic = None
         try:
-            offer, decision = self._select_tool(call)
+            tool, decision = self._select_tool(call)
             if not decision.allowed:
                 raise ToolDenied(decision.reason)
-            if offer.spec.actions:
-                _check_action(call, offer.spec)
+            if tool.spec.actions:
+                _check_action(call, tool.spec)
             if self._check_arguments:
-                offer.validator.check(call.arguments)
-            seconds = offer.spec.deadline or self._deadline
-            with self._deadlines.timeout(seconds) as bound:
-                result = await offer.source.call(call)
+                tool.validator.check(call.arguments)
+            seconds = tool.spec.deadline or self._deadline
+            with self._deadlines.timeout(seconds) as deadline:
+                result = await tool.source.call(call)
             outcome = "failed" if result.failed else "ok"
             traffic = result.traffic
             return result
         except TimeoutError:
             outcome = ToolTimeout.code
-            if not bound.expired:
+            if not deadline.expired:
                 raise ToolTimeout(f"{call.name} ran out of time waiting for something of its own") from None
             raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
         except OpenClawError as exc:
@@ -102,8 +101,8 @@ class ToolDispatcher:
             raise
         finally:
             if is_audit_enabled(self._audit):
-                seconds = time.perf_counter() - begun
-                self._write_record(call, offer, decision, outcome, traffic, seconds=seconds)
+                seconds = time.perf_counter() - started
+                self._write_record(call, tool, decision, outcome, traffic, seconds=seconds)
 
     def _write_record(
         self,
@@ -133,60 +132,49 @@ class ToolDispatcher:
         )
 
     def _select_tool(self, call: ToolCall) -> tuple[RegisteredTool, PolicyDecision]:
-        """The one offer this caller may order, or the first refusal."""
-        menu = self._tool_list(call.caller)
-        permitted = menu.allowed_tools.get(call.name)
-        if permitted is not None:
-            if call.name not in menu.argument_dependent:
-                return permitted
-            offer, whole = permitted
-            return offer, menu.decide_by_arguments(call, whole)
-        offers = self._registry.tools_by_name(apps_for_caller(call.caller)).get(call.name)
-        if not offers:
+        """The one tool of that name this caller may call, or the first refusal."""
+        verdict = self._tool_list(call.caller).verdicts.get(call.name)
+        if verdict is not None:
+            return verdict.tool, verdict.decide_call(call.arguments)
+        tools = self._registry.tools_by_name(apps_for_caller(call.caller)).get(call.name)
+        if not tools:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        judged = self._decide_all(call.caller, offers)
-        allowed = [offer.source_name for offer, decision in judged if decision.allowed]
+        verdicts = [self._judge(call.caller, tool) for tool in tools]
+        allowed = ", ".join(verdict.tool.source_name for verdict in verdicts if verdict.decision.allowed)
         if allowed:
-            names = ", ".join(allowed)
-            raise ToolDenied(f"{call.name} is offered by {names}; the credential must name one of them")
-        return judged[0]
+            raise ToolDenied(f"{call.name} is offered by {allowed}; the credential must name one of them")
+        return verdicts[0].tool, verdicts[0].decision
 
     def _tool_list(self, caller: Caller) -> "ToolList":
-        menu = self._lists_by_caller.get(caller)
-        if menu is None:
+        found = self._lists_by_caller.get(caller)
+        if found is None:
             if len(self._lists_by_caller) >= KEPT_TOOL_LISTS:
                 self._clear_lists()
-            kind = self._cache_key(caller)
-            menu = self._lists_by_key.get(kind)
-            if menu is None:
+            key = self._cache_key(caller)
+            found = self._lists_by_key.get(key)
+            if found is None:
                 apps = apps_for_caller(caller)
-                judged = {
-                    name: self._decide_all(caller, offers)
-                    for name, offers in self._registry.tools_by_name(apps).items()
-                }
-                by_name = partial(self._decide_by_name, caller)
-                menu = self._lists_by_key[kind] = ToolList(judged, by_name, apps)
-            self._lists_by_caller[caller] = menu
-        return menu
+                by_name = self._registry.tools_by_name(apps).values()
+                verdicts = [[self._judge(caller, tool) for tool in tools] for tools in by_name]
+                found = self._lists_by_key[key] = ToolList(verdicts, apps)
+            self._lists_by_caller[caller] = found
+        return found
 
-    def _decide_all(
-        self, caller: Caller, tools: Sequence[RegisteredTool]
-    ) -> Sequence[tuple[RegisteredTool, PolicyDecision]]:
-        return [(offer, self._decide(caller, offer)) for offer in tools]
-
-    def _decide(self, caller: Caller, tool: RegisteredTool) -> PolicyDecision:
+    def _judge(self, caller: Caller, tool: RegisteredTool) -> "ToolVerdict":
         """A tool with many actions is allowed with the first of them that is."""
-        whole = self._policy(caller, tool.source_name, tool.spec)
-        if not tool.spec.actions:
-            return whole
-        decisions = list(self._decide_by_name(caller, tool, tool.spec.actions).values())
-        found = next((decision for decision in decisions if decision.allowed), None)
-        return found or (decisions[0] if whole.allowed else whole)
+        decision = self._policy(caller, tool.source_name, tool.spec)
+        actions = self._judge_parts(caller, tool, tool.spec.actions)
+        if actions:
+            refusal = next(iter(actions.values())) if decision.allowed else decision
+            decision = next((action for action in actions.values() if action.allowed), refusal)
+        parameters = self._judge_parts(caller, tool, tool.spec.parameter_tools) if decision.allowed else {}
+        denied = {name: each for name, each in parameters.items() if not each.allowed}
+        return ToolVerdict(tool, decision, actions, denied)
 
-    def _decide_by_name(
+    def _judge_parts(
         self, caller: Caller, tool: RegisteredTool, names: Mapping[str, str]
-    ) -> dict[str, PolicyDecision]:
-        """Each action or parameter as the tool that does it alone, which is refused under its family's name as well."""
+    ) -> Mapping[str, PolicyDecision]:
+        """Each action or parameter as the tool that does it alone, which rules for its parent concern as well."""
         return {
             part: self._policy(caller, tool.source_name, structs.replace(tool.spec, name=name))
             for part, name in names.items()
@@ -197,9 +185,9 @@ class ToolDispatcher:
         self._lists_by_key.clear()
 
     def _on_app_change(self, app: str) -> None:
-        """Only the menus of those it is lent to are made anew."""
-        self._lists_by_caller = {caller: menu for caller, menu in self._lists_by_caller.items() if app not in menu.apps}
-        self._lists_by_key = {kind: menu for kind, menu in self._lists_by_key.items() if app not in menu.apps}
+        """Only the lists of callers that may use the app are made again."""
+        self._lists_by_caller = {caller: each for caller, each in self._lists_by_caller.items() if app not in each.apps}
+        self._lists_by_key = {key: each for key, each in self._lists_by_key.items() if app not in each.apps}
         if not self._app_change_interval:
             self.changed.emit(None)
         elif self._app_change_timer is None:
@@ -212,72 +200,54 @@ class ToolDispatcher:
         self.changed.emit(None)
 
 
-class ToolList:
-    """What callers of one kind may order: tools that exactly one source may serve them."""
+class ToolVerdict(Struct, frozen=True):
+    """The policy's decisions on one tool for callers of one kind."""
 
-    __slots__ = ("action_decisions", "allowed_tools", "apps", "argument_dependent", "denied_parameters", "specs")
+    tool: RegisteredTool
+    decision: PolicyDecision
+    actions: Mapping[str, PolicyDecision]
+    """Of a tool with many actions, the decision on each."""
+    denied_parameters: Mapping[str, PolicyDecision]
+    """Of a tool that does another's work by a parameter, the parameters that may not be given."""
 
-    def __init__(
-        self,
-        decisions: Mapping[str, Sequence[tuple[RegisteredTool, PolicyDecision]]],
-        decide_by_name: Callable[[RegisteredTool, Mapping[str, str]], Mapping[str, PolicyDecision]],
-        apps: Collection[str],
-    ) -> None:
-        self.apps = apps
-        self.allowed_tools: dict[str, tuple[RegisteredTool, PolicyDecision]] = {}
-        self.action_decisions: dict[str, Mapping[str, PolicyDecision]] = {}
-        """Of tools with many actions, what was decided of each."""
-        self.denied_parameters: dict[str, Mapping[str, PolicyDecision]] = {}
-        """Of tools that do others' work by a parameter, the parameters that may not be given."""
-        for name, pairs in decisions.items():
-            allowed = [pair for pair in pairs if pair[1].allowed]
-            if len(allowed) == 1:
-                self.allowed_tools[name] = allowed[0]
-                offer = allowed[0][0]
-                if offer.spec.actions:
-                    self.action_decisions[name] = decide_by_name(offer, offer.spec.actions)
-                if offer.spec.parameter_tools:
-                    judged_too = decide_by_name(offer, offer.spec.parameter_tools)
-                    self.denied_parameters[name] = {part: one for part, one in judged_too.items() if not one.allowed}
-        self.argument_dependent = self.action_decisions.keys() | self.denied_parameters.keys()
-        """Tools of which a call is judged by what it asks for."""
-        self.specs = tuple(
-            _filter_parameters(
-                _filter_actions(offer.spec, self.action_decisions.get(name)), self.denied_parameters.get(name)
-            )
-            for name, (offer, _) in self.allowed_tools.items()
-        )
-
-    def decide_by_arguments(self, call: ToolCall, default: PolicyDecision) -> PolicyDecision:
+    def decide_call(self, arguments: Json) -> PolicyDecision:
         """The call judged as the action it asks for, and as each tool whose work it does by a parameter it gives."""
-        action = call.arguments.get("action")
-        decision = self.action_decisions.get(call.name, {}).get(action, default) if isinstance(action, str) else default
-        if not decision.allowed:
-            return decision
-        refused = self.denied_parameters.get(call.name, {})
-        return next((refused[name] for name in refused if call.arguments.get(name)), decision)
+        decision = self.decision
+        if self.actions and isinstance(action := arguments.get("action"), str):
+            decision = self.actions.get(action, decision)
+        if self.denied_parameters and decision.allowed:
+            return next(
+                (self.denied_parameters[name] for name in self.denied_parameters if arguments.get(name)), decision
+            )
+        return decision
+
+    def visible_spec(self) -> ToolSpec:
+        """The tool with those actions and parameters alone that may be asked for."""
+        spec, refused = self.tool.spec, {name for name, each in self.actions.items() if not each.allowed}
+        if not refused and not self.denied_parameters:
+            return spec
+        fields: Json = spec.input_schema["properties"]
+        shown = {name: about for name, about in fields.items() if name not in self.denied_parameters}
+        if refused:
+            shown["action"] = {**fields["action"], "enum": [name for name in self.actions if name not in refused]}
+        return structs.replace(spec, input_schema={**spec.input_schema, "properties": shown})
+
+
+class ToolList:
+    """What callers of one kind may call: tools that exactly one source may serve them."""
+
+    __slots__ = ("apps", "specs", "verdicts")
+
+    def __init__(self, verdicts: Iterable[Sequence[ToolVerdict]], apps: Collection[str]) -> None:
+        """`verdicts` are those on the tools of one name, for each name."""
+        self.apps = apps
+        allowed = [[verdict for verdict in same_name if verdict.decision.allowed] for same_name in verdicts]
+        self.verdicts = {only[0].tool.spec.name: only[0] for only in allowed if len(only) == 1}
+        self.specs = tuple(verdict.visible_spec() for verdict in self.verdicts.values())
 
 
 def _check_action(call: ToolCall, spec: ToolSpec) -> None:
-    """Only what was judged is done, whatever the tool itself takes for an action."""
+    """Only an action that was judged is done, even if the tool itself takes others."""
     action = call.arguments.get("action")
     if not isinstance(action, str) or action not in spec.actions:
         raise ToolArguments(f"action must be one of {', '.join(spec.actions)}")
-
-
-def _filter_actions(spec: ToolSpec, decisions: Mapping[str, PolicyDecision] | None) -> ToolSpec:
-    """The tool with the actions alone that may be asked for."""
-    if decisions is None or all(decision.allowed for decision in decisions.values()):
-        return spec
-    left = [action for action, decision in decisions.items() if decision.allowed]
-    fields = spec.input_schema["properties"]
-    schema = {**spec.input_schema, "properties": {**fields, "action": {**fields["action"], "enum": left}}}
-    return structs.replace(spec, input_schema=schema)
-
-
-def _filter_parameters(spec: ToolSpec, denied: Mapping[str, PolicyDecision] | None) -> ToolSpec:
-    """The tool with the parameters alone that may be given."""
-    if not denied:
-        return spec
-    left = {name: about for name, about in spec.input_schema["properties"].items() if name not in denied}
-    return structs.replace(spec, input_schema={**spec.input_schema, "properties": left})

@@ -1,4 +1,4 @@
-"""Tool calls that never come to the desk, because a run's own program makes them by RPC: decided and put on record."""
+"""The audit of tool calls that a run's own program makes by RPC, and that no dispatcher sees."""
 
 import time
 from typing import Final
@@ -13,11 +13,11 @@ from .policy import PolicyDecision
 OWN_SOURCE: Final = "openclaw"
 UNKNOWN_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
 VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
-"""What is written as it is; whatever else went wrong, the tool failed."""
+"""Outcomes that are recorded as they are; every other error is recorded as the tool's failure."""
 
 
 class GrantAudit:
-    """Call it when such a call has ended."""
+    """Called when such a call has ended."""
 
     def __init__(self, rules: ConfigPolicy, audit: AuditSink, digest_key: bytes) -> None:
         self._rules = rules

@@ -8,7 +8,7 @@ from ..core.model import Caller, ToolSpec
 
 SOURCE_SCOPE_PREFIX: Final = "source:"
 APP_SOURCE_PREFIX: Final = "app/"
-"""How the names of sources begin that apps lend."""
+"""How the names of sources that apps lend begin."""
 
 
 class PolicyDecision(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Policy(Protocol):
 
 
 def scope_policy(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
-    """Deny unless a scope of the caller names the tool, its effect, its source, or everything of the house's own.
+    """Deny unless a scope of the caller names the tool, its effect, its source, or everything of ours.
 
     Tools lent by an app are for those they were lent to: only a scope that names their source reaches them.
     """
@@ -47,7 +47,7 @@ def apps_for_caller(caller: Caller) -> list[str]:
 
 
 def combine_policies(*policies: Policy) -> Policy:
-    """Allowed is what each of `policies` allows; the first refusal decides, else the last to speak."""
+    """Allowed is what each of `policies` allows; the first refusal decides, else the last policy."""
 
     def decide(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
         decision = PolicyDecision(False, "no policy was given")

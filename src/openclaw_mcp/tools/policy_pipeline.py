@@ -1,4 +1,4 @@
-"""The pipeline: every rule that bears on a caller, in order. A tool is allowed when no step refuses it. Pure."""
+"""The policy pipeline: every rule that concerns a caller, in order. A tool is allowed when no step refuses it. Pure."""
 
 from typing import Final, Literal
 
@@ -28,7 +28,7 @@ HTTP_DENY: Final = (
 )  # fmt: skip
 """What `tools.invoke`, over HTTP or RPC, refuses unless `gateway.tools.allow` says otherwise."""
 INVOKE_ENTRY_POINTS: Final = ("http", "rpc")
-"""The doors at which a bare token calls single tools."""
+"""The entry points at which a bare token calls single tools."""
 
 StepName = Literal[
     "rule book", "access", "grant", "owner", "profile", "provider profile", "global", "provider", "agent",
@@ -38,7 +38,7 @@ StepOutcome = Literal["allow", "deny", "skip"]
 
 
 class StepVerdict(Struct, frozen=True):
-    """What one step said. `skip`: it has nothing to say about this caller or this tool."""
+    """The outcome of one step. `skip`: it does not concern this caller or this tool."""
 
     step: StepName
     key: str
@@ -61,7 +61,7 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
     """Refused too, unless `excused`."""
     exempt_names: frozenset[str] = frozenset()
     explicit_allow: NameMatcher | None = None
-    """Whatever allows something to this caller: it may mean a guest's tool, which is else for the owner."""
+    """Every allow list of this caller: it may name a foreign tool, which is else for the owner."""
     allow: NameMatcher | None = None
     allow_label: str = ""
     """What the allow list is called in sentences."""
@@ -74,14 +74,14 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
         return bool(self.problem or self.deny or self.default_deny or self.allow or self.closed_sources)
 
     def refusal_reason(self, tool: PolicyTool) -> str | None:
-        """Why, in the words that follow the tool's name; None = it does not."""
+        """Why it refuses the tool, as text to follow the tool's name; None if it does not."""
         if self.problem is not None:
             return f"is refused: {self.problem}"
         if self.deny is not None and (entry := self.deny.find_entry(tool)) is not None:
             return f"is refused by {self.key}.deny, which names {entry}"
         if self.closed_sources is not None and (entry := self.closed_sources.find_entry(tool)) is not None:
             return f"is refused: {self.key}.{entry.removeprefix('mcp/')}.agents does not name {self.reason}"
-        if self.default_deny is not None and not {tool.name, tool.family} & self.exempt_names:
+        if self.default_deny is not None and not {tool.name, tool.parent} & self.exempt_names:
             entry = self.default_deny.find_entry(tool)
             if entry == OWNER_ONLY_TAG:
                 return "is refused: it is for the owner only"
@@ -119,7 +119,7 @@ def build_steps(policy_rules: PolicyRules, subject: PolicySubject) -> tuple[Poli
     here = f"agents.{subject.agent}.tools"
     first, *others = subject.models or ("",)
     shared, own = _find_provider(policy_rules.tools, first), _find_provider(agent, first)
-    # The rules for each model that may answer hold at once: nobody knows beforehand which of them will, and naming
+    # The rules for each model that may answer hold at once: it is not known beforehand which of them will, and naming
     # another for what it starts does not free a run from the rules for its own.
     besides = [step for model in others for step in _model_steps(policy_rules, agent, subject, model)]
     return (
@@ -167,7 +167,7 @@ def _readable_step(policy_rules: PolicyRules) -> PolicyStep:
 
 
 def _access_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep:
-    """Whether the sender may speak here at all. A list of people that is there and empty lets nobody in."""
+    """Whether the sender may write here at all. An empty list of senders admits no one."""
     key = f"channels.{subject.channel or '?'}"
     place = find_account_rules(policy_rules, subject.channel, subject.account) if subject.channel else None
     if subject.sender is None or place is None:
@@ -229,10 +229,10 @@ def _all_allow_entries(
     lists += [provider[1] for provider in providers if provider]
     lists += [found[1][1] for found in (group, sender) if found]
     lists += [policy_rules.tools.subagents.tools] if subject.depth else []
-    words = [word for rules in lists if rules for word in (*(rules.allow or ()), *(rules.also_allow or ()))]
-    words += subject.menu or ()
-    words += (policy_rules.gateway.tools.allow or ()) if subject.door in INVOKE_ENTRY_POINTS else ()
-    return tuple(words)
+    entries = [entry for rules in lists if rules for entry in (*(rules.allow or ()), *(rules.also_allow or ()))]
+    entries += subject.menu or ()
+    entries += (policy_rules.gateway.tools.allow or ()) if subject.door in INVOKE_ENTRY_POINTS else ()
+    return tuple(entries)
 
 
 # ---- allow and deny lists ----
@@ -319,7 +319,7 @@ def _group_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep
 
 
 _MatchingRules = tuple[str, tuple[str, AllowDenyLists], dict[str, AllowDenyLists] | None] | None
-"""The rules that hold: where they stand, under which word, and among which for senders."""
+"""The rules that hold: their key, the sender's key with its lists, and the table of senders they are from."""
 
 
 def _find_group_rules(policy_rules: PolicyRules, subject: PolicySubject) -> _MatchingRules:
@@ -368,8 +368,8 @@ def _sender_lists_step(
     name: StepName, key: str, entry: tuple[str, AllowDenyLists], table: dict[str, AllowDenyLists]
 ) -> PolicyStep:
     step = _lists_step(name, f"{key}.{entry[0]}", entry[1], "its lists are empty")
-    untyped = [word for word in table if word != "*" and word.partition(":")[0].strip().lower() not in SENDER_KINDS]
-    notes = tuple(f"{key}: {word!r} is read as an id; write id:{word}" for word in untyped)
+    untyped = [name for name in table if name != "*" and name.partition(":")[0].strip().lower() not in SENDER_KINDS]
+    notes = tuple(f"{key}: {name!r} is read as an id; write id:{name}" for name in untyped)
     return structs.replace(step, notes=step.notes + notes)
 
 
@@ -399,7 +399,7 @@ def _http_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep:
     if subject.door not in INVOKE_ENTRY_POINTS:
         return PolicyStep(name="http", key=key, reason="the call does not come as tools.invoke")
     rules = policy_rules.gateway.tools
-    vague = [word for word in rules.deny or () if "*" in word or normalize_name(word).startswith("group:")]
+    vague = [name for name in rules.deny or () if "*" in name or normalize_name(name).startswith("group:")]
     if vague:
         return PolicyStep(name="http", key=key, problem=f"{key}.deny takes exact names only, and {vague[0]!r} is none")
     step = PolicyStep(
@@ -424,15 +424,15 @@ def _apply_lists(step: PolicyStep, rules: AllowDenyLists | ToolRules) -> PolicyS
 def _compile_lists(step: PolicyStep, *, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> PolicyStep:
     """`step` with its lists. A list that can't be understood refuses everything."""
     made: dict[str, NameMatcher] = {}
-    for word, entries in (("allow", allow), ("deny", deny)):
+    for name, entries in (("allow", allow), ("deny", deny)):
         if not entries:
             continue
         compiled = compile_names(entries)
         if compiled.problem is not None:
-            return _unusable_step(step, word, compiled.problem)
-        made[word] = compiled
+            return _unusable_step(step, name, compiled.problem)
+        made[name] = compiled
     strangers = made["allow"].unknown_entries if "allow" in made else ()
-    notes = tuple(f"{word!r} is no tool of the house itself; it counts when a guest offers it" for word in strangers)
+    notes = tuple(f"{name!r} is no tool of the house itself; it counts when a guest offers it" for name in strangers)
     return structs.replace(step, **made, allow_label=step.allow_label or f"{step.key}.allow", notes=step.notes + notes)
 
 

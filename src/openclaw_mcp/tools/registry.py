@@ -1,4 +1,4 @@
-"""The menu: sources by name, and every tool they offer right now."""
+"""Tool sources by name, and every tool they offer now."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from .schema import ArgumentValidator, validator_cache, validator_for
 
 
 class RegisteredTool:
-    """One tool of one source. Its form is compiled when somebody first orders it."""
+    """One tool of one source. Its schema is compiled at the first call."""
 
     __slots__ = ("_validator", "source", "source_name", "spec")
 
@@ -26,29 +26,29 @@ class RegisteredTool:
     @property
     def validator(self) -> ArgumentValidator:
         """Raises ToolUnavailable when the tool's schema can't be used."""
-        form = self._validator() if self._validator is not None else None
-        if form is None:
-            form = validator_for(self.spec.input_schema)
-            self._validator = ref(form)
+        validator = self._validator() if self._validator is not None else None
+        if validator is None:
+            validator = validator_for(self.spec.input_schema)
+            self._validator = ref(validator)
         else:
-            validator_cache.mark_recent(form)
-        return form
+            validator_cache.mark_recent(validator)
+        return validator
 
 
 RESERVED_SOURCE_PREFIXES: Final = ("mcp/", "node/")
-"""Sources the config or an approval put here; their tools are called `<name>__<tool>`."""
+"""Sources that the config or an approval added; their tools are called `<name>__<tool>`."""
 
 
 class ToolRegistry:
-    """Sources come and go; `changed` rings at each coming, going, and change within a source of ours.
+    """Sources come and go; `changed` emits when one is added, removed, or changes its tools.
 
-    What apps lend is kept apart: it is looked at for those alone it is lent to, and costs nobody else anything.
+    Sources that apps lend are kept apart: only callers they are lent to look at them.
     """
 
     def __init__(self, sources: Mapping[str, ToolSource] | None = None) -> None:
         self.changed: Signal[None] = Signal()
         self.app_changed: Signal[str] = Signal()
-        """Rings with the name of an app that comes, goes or changes its tools."""
+        """Emits the name of an app that is added, removed, or changes its tools."""
         self._sources: dict[str, ToolSource] = {}
         self._apps: dict[str, ToolSource] = {}
         self._disconnects: dict[str, Callable[[], None]] = {}
@@ -72,7 +72,7 @@ class ToolRegistry:
 
     @contextmanager
     def add_temporarily(self, name: str, source: ToolSource) -> Iterator[None]:
-        """Put a source on the menu until the block ends, however it ends."""
+        """Add a source until the block ends."""
         self.add(name, source)
         try:
             yield
@@ -80,19 +80,19 @@ class ToolRegistry:
             self.remove(name)
 
     def tools_by_name(self, apps: Iterable[str] = ()) -> Mapping[str, list[RegisteredTool]]:
-        """Every offer by tool name, in the order sources came and list their tools; of apps, what these lend."""
+        """Every tool by name, in the order of the sources and of their lists; of apps, only these."""
         if self._tools is None:
             self._tools = {}
             for name, source in self._sources.items():
                 for spec in source.specs():
                     self._tools.setdefault(spec.name, []).append(RegisteredTool(name, source, spec))
-        lent = [offer for app in apps if app in self._apps for offer in self._tools_of_app(app, self._tools)]
+        lent = [tool for app in apps if app in self._apps for tool in self._tools_of_app(app, self._tools)]
         if not lent:
             return self._tools
-        offers = dict(self._tools)
-        for offer in lent:
-            offers[offer.spec.name] = [*offers.get(offer.spec.name, ()), offer]
-        return offers
+        by_name = dict(self._tools)
+        for tool in lent:
+            by_name[tool.spec.name] = [*by_name.get(tool.spec.name, ()), tool]
+        return by_name
 
     def _tools_of_app(self, app: str, own_tools: Mapping[str, object]) -> Sequence[RegisteredTool]:
         """An app's tool gives way to one of our own of its name, and to the names a server or node of ours may yet

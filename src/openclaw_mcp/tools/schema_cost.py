@@ -40,19 +40,8 @@ class ValueChecks:
     """Everything that checks the value at one place in the arguments, with how often it does."""
 
     __slots__ = (
-        "alternatives",
-        "chain",
-        "error_bytes",
-        "first_items",
-        "has_name_checks",
-        "key_steps",
-        "known_properties",
-        "max_errors",
-        "nodes",
-        "parts",
-        "steps",
-        "string_steps",
-        "unique",
+        "alternatives", "chain", "error_bytes", "first_items", "has_name_checks", "key_steps", "known_properties",
+        "max_errors", "nodes", "parts", "steps", "string_steps", "unique",
     )  # fmt: skip
 
     def __init__(self, starts: Iterable[tuple[SchemaNode, int]]) -> None:
@@ -70,7 +59,7 @@ class ValueChecks:
         self.first_items = max((len(node.first_items) for node in nodes), default=0)
         self.has_name_checks = any(node.property_names for node in nodes)
         self.known_properties: frozenset[str] | None = None
-        """The properties that are described by name, once somebody has asked."""
+        """The properties that are described by name, once they were needed."""
         self.parts: dict[ValuePart, ValueChecks] = {}
         """What checks the parts of the value that were met so far."""
 
@@ -214,8 +203,8 @@ class CheckCost:
 
 
 def _too_long() -> ToolArguments:
-    words = "take too long to check by the tool's schema; send fewer values or shorter texts"
-    return ToolArguments(f"The arguments {words}")
+    reason = "take too long to check by the tool's schema; send fewer values or shorter texts"
+    return ToolArguments(f"The arguments {reason}")
 
 
 def _nodes_for_part(node: SchemaNode, part: ValuePart) -> tuple[SchemaNode, ...]:

@@ -1,4 +1,4 @@
-"""A schema somebody else wrote, read for what checking by it costs, and refused where that is too much. Pure.
+"""A schema from elsewhere, read for what checking by it costs, and refused where that is too much. Pure.
 
 Every schema passes here before it is compiled: `jsonschema_rs` itself follows references as often as they are written
 and builds every pattern as large as it comes.
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urljoin
 import jsonschema_rs
 from msgspec import Struct
 
-from ..core.errors import ToolUnavailable
+from .schema import unusable_schema
 
 MAX_SUBSCHEMAS: Final = 10_000  # objects in a schema, at any depth
 MAX_PATTERNS: Final = 500  # different regular expressions in a schema
@@ -91,25 +91,9 @@ class SchemaNode:
     """A subschema: what it costs to check a value by it, and which others then check the same value or its parts."""
 
     __slots__ = (
-        "alternatives",
-        "chain",
-        "error_bytes",
-        "every_item",
-        "every_property",
-        "first_items",
-        "in_place",
-        "key_steps",
-        "max_errors",
-        "other_items",
-        "other_properties",
-        "properties",
-        "property_names",
-        "rank",
-        "repeats",
-        "steps",
-        "string_steps",
-        "unfolded_steps",
-        "unique",
+        "alternatives", "chain", "error_bytes", "every_item", "every_property", "first_items", "in_place",
+        "key_steps", "max_errors", "other_items", "other_properties", "properties", "property_names", "rank",
+        "repeats", "steps", "string_steps", "unfolded_steps", "unique",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -176,10 +160,6 @@ def read_schema(schema: Any) -> ParsedSchema:
     graph = _Graph(schema, scan, costs)
     root = graph.build()
     return ParsedSchema(root, size, scan.longest_name)
-
-
-def unusable_schema(reason: str) -> ToolUnavailable:
-    return ToolUnavailable(f"The tool's own schema can't be used: {reason}")
 
 
 @lru_cache(maxsize=1024)
@@ -335,7 +315,7 @@ class _Graph:
         node.other_properties = self._nodes_of(schema, "additionalProperties")
         node.every_property = self._nodes_of(schema, "patternProperties", "unevaluatedProperties")
         node.property_names = self._nodes_of(schema, "propertyNames")
-        # Twice: other properties are told from these by trying them again.
+        # Twice: they are tried again to find the other properties.
         node.key_steps = 2 * sum(self._costs[key].steps for key in _as_object(schema.get("patternProperties")))
         node.key_steps += (
             HASH_STEPS * bool(node.properties)
@@ -448,11 +428,11 @@ def _as_object(value: Any) -> dict[str, Any]:
 def _resolve_pointer(schema: Any, pointer: str) -> Any:
     """What a JSON pointer means; None when there is nothing."""
     for escaped in pointer.split("/")[1:]:
-        word = escaped.replace("~1", "/").replace("~0", "~")
-        if type(schema) is dict and word in schema:
-            schema = schema[word]
-        elif type(schema) is list and _INDEX.fullmatch(word) and int(word) < len(schema):
-            schema = schema[int(word)]
+        name = escaped.replace("~1", "/").replace("~0", "~")
+        if type(schema) is dict and name in schema:
+            schema = schema[name]
+        elif type(schema) is list and _INDEX.fullmatch(name) and int(name) < len(schema):
+            schema = schema[int(name)]
         else:
             return None
     return schema

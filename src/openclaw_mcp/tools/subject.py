@@ -1,4 +1,4 @@
-"""Where a caller stands: agent, model, conversation, sender, owner, depth. From the credential alone. Pure."""
+"""What policy rules judge a caller by: agent, model, conversation, sender, owner, depth. From its credential. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -35,7 +35,7 @@ class PolicySubject(Struct, frozen=True, kw_only=True):
 
 
 def resolve_subject(caller: Caller, policy_rules: PolicyRules) -> PolicySubject:
-    """What the grant does not say, the session's key says; the models are the agent's own unless the run has others."""
+    """From the grant, else from the session's key; the models are the agent's own unless the run has others."""
     own = parse_session_key(caller.session)
     grant = caller.session_grant or caller.grant
     if grant is None:
@@ -69,30 +69,30 @@ def resolve_subject(caller: Caller, policy_rules: PolicyRules) -> PolicySubject:
 
 def _ancestor_models(policy_rules: PolicyRules, models: tuple[str, ...]) -> list[str]:
     found: list[str] = []
-    for word in models:
-        agent, _, model = word.removeprefix("@").partition(":")
-        found += policy_rules.possible_models(agent, model or None) if word.startswith("@") else (word,)
+    for name in models:
+        agent, _, model = name.removeprefix("@").partition(":")
+        found += policy_rules.possible_models(agent, model or None) if name.startswith("@") else (name,)
     return found
 
 
 def _expand_models(policy_rules: PolicyRules, agent: str, models: tuple[str, ...]) -> tuple[str, ...]:
     """Each once. Where it may be any of a provider, or any at all, it may be each of them that the rules name."""
     named: list[str] = []
-    for word in map(_normalize, models):
-        named.append(word)
-        if word == ANY_MODEL or word.endswith("/"):
+    for model in map(_normalize, models):
+        named.append(model)
+        if model == ANY_MODEL or model.endswith("/"):
             named += [
                 name
                 for name in map(_normalize, policy_rules.providers_with_rules(agent))
-                if name.startswith(word.removesuffix(ANY_MODEL))
+                if name.startswith(model.removesuffix(ANY_MODEL))
             ]
-    return tuple(word for word in dict.fromkeys(named) if word)
+    return tuple(model for model in dict.fromkeys(named) if model)
 
 
 def rules_for_sender(
     rules: Mapping[str, AllowDenyLists], sender: Sender | None, *, channel: str
 ) -> tuple[str, AllowDenyLists] | None:
-    """The entry for this sender, and the key it stands under. An untyped key is an id; a name never matches an id."""
+    """The entry for this sender, and its key. An untyped key is an id; a name never matches an id."""
     found: dict[tuple[str, str], tuple[str, AllowDenyLists]] = {}
     for key, lists in rules.items():
         found.setdefault(_parse_sender_key(key), (key, lists))
@@ -110,8 +110,8 @@ def find_account_rules(policy_rules: PolicyRules, channel: str, account: str) ->
     own = get_ignoring_case(whole.accounts, account)
     if own is None:
         return whole
-    said = {name: value for name, value in structs.asdict(own).items() if value is not None}
-    return structs.replace(whole, **said)
+    given = {name: value for name, value in structs.asdict(own).items() if value is not None}
+    return structs.replace(whole, **given)
 
 
 def find_listed_group(policy_rules: PolicyRules, *, channel: str, account: str, to: str) -> str | None:
@@ -148,7 +148,7 @@ def find_groups(account_rules: AccountToolRules, subject: PolicySubject) -> list
 
 
 def get_ignoring_case(table: Mapping[str, T], key: str) -> T | None:
-    """As written, else whatever the case: session keys are lower case, settings need not be."""
+    """The value under this key, else under one that differs in case: settings need not be lower case."""
     if key in table:
         return table[key]
     key = key.strip().lower()
@@ -165,11 +165,11 @@ def _sender_keys(sender: Sender | None, channel: str) -> list[tuple[str, str]]:
     if sender is None:
         return []
     id, username = _normalize(sender.id), _normalize(sender.username).removeprefix("@")
-    words = [("channel", f"{channel.strip().lower()}:{id}")] if channel and id else []
+    keys = [("channel", f"{channel.strip().lower()}:{id}")] if channel and id else []
     ids = dict.fromkeys((id, id.removeprefix("@")))
-    words += [("id", each) for each in ids]
-    words += [("e164", _normalize(sender.e164)), ("username", username), ("name", _normalize(sender.name))]
-    return [(kind, value) for kind, value in words if value]
+    keys += [("id", each) for each in ids]
+    keys += [("e164", _normalize(sender.e164)), ("username", username), ("name", _normalize(sender.name))]
+    return [(kind, value) for kind, value in keys if value]
 
 
 def _parse_sender_key(key: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What a tool is called in the rules: aliases, families, groups, profiles, wildcards. Pure."""
+"""What a tool is called in the rules: aliases, parents, groups, profiles, wildcards. Pure."""
 
 import re
 from collections.abc import Callable
@@ -7,21 +7,17 @@ from typing import Final
 
 from msgspec import Struct
 
-KEPT_TOOLS: Final = 4096  # tools whose words are remembered; a menu has hundreds at most
-KEPT_LISTS: Final = 1024  # compiled lists shared by callers; a rule book holds tens
+from ..core.claw_catalogue import CLAW_TOOLS as CATALOGUE
+
+KEPT_TOOLS: Final = 4096  # tools whose labels are cached; a tool list has hundreds at most
+KEPT_LISTS: Final = 1024  # compiled lists shared by callers; a config has tens
 
 ALIASES: Final = {"bash": "exec", "apply-patch": "apply_patch", "automations": "cron"}
 
-FAMILIES: Final[dict[str, tuple[str, ...]]] = {
-    "message": (
-        "message_send", "message_reply", "message_thread_reply", "message_broadcast", "message_react",
-        "message_delete", "message_send_attachment", "message_send_with_effect", "message_pin", "message_read",
-    ),
-    "cron": ("cron_status", "cron_list", "cron_add", "cron_update", "cron_remove", "cron_run", "cron_runs"),
-    "gateway": (
-        "gateway_restart", "gateway_config_get", "gateway_config_apply", "gateway_config_patch",
-        "gateway_config_schema",
-    ),
+CHILD_TOOLS: Final[dict[str, tuple[str, ...]]] = {
+    parent: tuple(name for name, tool in CATALOGUE.items() if tool.parent == parent)
+    for parent in ("message", "cron", "gateway")
+} | {
     "nodes": (
         "node_list", "node_describe", "node_invoke", "node_rename", "node_pair_list", "node_pair_approve",
         "node_pair_reject",
@@ -35,16 +31,12 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Rules written for one tool with many actions (`message`) hold for the tools that do one action each."""
 
-_FAMILY_OF: Final = {member: family for family, members in FAMILIES.items() for member in members} | {
+_PARENTS: Final = {child: parent for parent, children in CHILD_TOOLS.items() for child in children} | {
     "message_edit": "message", "message_poll": "message", "cron_wake": "cron",
 }  # fmt: skip
-"""The last three are actions of their families' tools that no tool does alone."""
+"""The last three are actions of their parents that no tool does alone."""
 
-SESSION_TOOLS: Final = (
-    "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
-    "subagents",
-)  # fmt: skip
-CLAW_TOOLS: Final = (*SESSION_TOOLS, *FAMILIES["message"], *FAMILIES["cron"], *FAMILIES["gateway"])
+CLAW_TOOLS: Final = tuple(CATALOGUE)
 """The 29 tools an agent reaches the gateway with."""
 
 PLUGINS_GROUP: Final = "group:plugins"
@@ -55,12 +47,10 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "group:memory": ("memory_search", "memory_get"),
     "group:web": ("web_search", "web_fetch"),
     "group:media": ("image", "tts"),
-    "group:sessions": (
-        "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "subagents", "session_status",
-    ),
-    "group:messaging": ("message",),
-    "group:automation": ("cron", "gateway"),
-    "group:agents": ("agents_list",),
+    **{
+        group: tuple(dict.fromkeys(tool.parent or tool.name for tool in CATALOGUE.values() if tool.group == group))
+        for group in ("group:sessions", "group:messaging", "group:automation", "group:agents")
+    },
     "group:ui": ("browser", "canvas"),
     "group:nodes": ("nodes",),
     OPENCLAW_GROUP: (OPENCLAW_GROUP,),
@@ -78,20 +68,20 @@ PROFILES: Final[dict[str, tuple[str, ...] | None]] = {
 }  # fmt: skip
 """Profile to what it allows; None = no restriction."""
 
-OWNER_ONLY: Final = frozenset({"whatsapp_login", "cron", "gateway"})
+OWNER_ONLY: Final = frozenset({"whatsapp_login"}) | {tool.parent for tool in CATALOGUE.values() if tool.spec.owner_only}
 OWNER_ONLY_TAG: Final = "(owner only)"
-"""The word every owner-only tool answers to."""
+"""The label of every owner-only tool."""
 EXPLICIT_ONLY_TAG: Final = "(others: by name only)"
-"""The word every tool answers to that others than the owner have only where an allow list means it."""
+"""The label of every tool that others than the owner have only where an allow list names it."""
 ACTING_SOURCE_KINDS: Final = frozenset({"node", "mcp", "plugin"})
-"""Kinds of guests whose tools act on somebody's machine, or with the owner's keys elsewhere."""
+"""Kinds of foreign sources whose tools act on a machine, or with the owner's credentials elsewhere."""
 NAME_SEPARATOR: Final = "__"
-"""What stands between a guest's name and the rest in the name of a tool."""
+"""Separates the source's name from the rest in the name of a foreign tool."""
 
 _PRIMITIVES: Final = frozenset(GROUPS["group:fs"] + GROUPS["group:runtime"])
 _BUILTIN_NAMES: Final = (
     frozenset(name for members in GROUPS.values() for name in members if ":" not in name)
-    | frozenset(_FAMILY_OF)
+    | frozenset(_PARENTS)
     | OWNER_ONLY
 )
 _IMPLIED_BY: Final = {"apply_patch": ("exec", "write")}
@@ -99,10 +89,10 @@ _IMPLIED_BY: Final = {"apply_patch": ("exec", "write")}
 
 
 class PolicyTool(Struct, frozen=True):
-    """A tool as rules see it. `words` is everything a rule may call it, its own name first; `source` who offers it."""
+    """A tool as rules see it. `labels` is every name a rule may give it, its own first; `source` offers it."""
 
     name: str
-    family: str
+    parent: str
     labels: tuple[str, ...]
     source: str = ""
 
@@ -114,42 +104,41 @@ def normalize_name(name: str) -> str:
 
 
 def is_known_name(name: str) -> bool:
-    """Whether a word of an allow list names something of this house, now or by pattern."""
+    """Whether an entry of an allow list names one of our own tools, groups or patterns."""
     name = normalize_name(name)
     return "*" in name or name in _BUILTIN_NAMES or name in GROUPS or name == "bundle-mcp"
 
 
 def is_builtin_name(name: str) -> bool:
-    """Whether a tool of the house is called so."""
+    """Whether one of our own tools has this name."""
     return normalize_name(name) in _BUILTIN_NAMES
 
 
 @lru_cache(maxsize=KEPT_TOOLS)
 def identify_tool(source: str, name: str, owner_only: bool) -> PolicyTool:
-    """A source called `kind/id` is a guest: its tools answer to `group:plugins`, to `kind/id`, and, for kinds that
-    only the house's own config can name (`plugin`, `mcp`), to the bare id; those of a `node/id` to `nodes` too. Others
-    are the house's own."""
+    """A source called `kind/id` is a foreign one: its tools have the labels `group:plugins`, `kind/id`, for kinds that
+    only the config can name (`plugin`, `mcp`) the bare id, and of a `node/id` `nodes`. Others are our own."""
     name = normalize_name(name)
     if name.startswith("group:"):
-        name = f"tool {name}"  # a guest may call its tool what it likes, but not a group
-    family = _FAMILY_OF.get(name, name)
-    words = [name] if family == name else [name, family]
+        name = f"tool {name}"  # a foreign source may give its tool any name but a group's
+    parent = _PARENTS.get(name, name)
+    labels = [name] if parent == name else [name, parent]
     kind, slash, id = source.strip().lower().partition("/")
     if slash:
-        words += [PLUGINS_GROUP, f"{kind}/{id}"]
+        labels += [PLUGINS_GROUP, f"{kind}/{id}"]
         if kind in ("plugin", "mcp") and id not in _BUILTIN_NAMES:
-            words.append(id)
+            labels.append(id)
         if kind == "mcp":
-            words.append("bundle-mcp")
+            labels.append("bundle-mcp")
         if kind == "node":
-            words.append("nodes")  # what is said of the tool that asks any node holds for a tool that asks one
-    elif family not in _PRIMITIVES and family != "canvas":
-        words.append(OPENCLAW_GROUP)
-    if owner_only or family in OWNER_ONLY:
-        words.append(OWNER_ONLY_TAG)
+            labels.append("nodes")  # rules for the tool that calls any node hold for a tool that calls one
+    elif parent not in _PRIMITIVES and parent != "canvas":
+        labels.append(OPENCLAW_GROUP)
+    if owner_only or parent in OWNER_ONLY:
+        labels.append(OWNER_ONLY_TAG)
     if slash and kind in ACTING_SOURCE_KINDS:
-        words.append(EXPLICIT_ONLY_TAG)
-    return PolicyTool(name, family, tuple(words), f"{kind}{slash}{id}")
+        labels.append(EXPLICIT_ONLY_TAG)
+    return PolicyTool(name, parent, tuple(labels), f"{kind}{slash}{id}")
 
 
 class NameMatcher:
@@ -167,37 +156,37 @@ class NameMatcher:
         self._exact_names = frozenset(self._exact)
 
     def _add_entry(self, entry: str) -> None:
-        word = normalize_name(entry)
-        if word in GROUPS:
-            for member in GROUPS[word]:
-                self._exact.setdefault(member, word)
-        elif word.startswith("group:"):
-            self.problem = f"there is no {word!r}; the groups are {', '.join(sorted(GROUPS))}"
-        elif "*" in word:
-            self._globs.append((_compile_glob(word), word))
+        name = normalize_name(entry)
+        if name in GROUPS:
+            for member in GROUPS[name]:
+                self._exact.setdefault(member, name)
+        elif name.startswith("group:"):
+            self.problem = f"there is no {name!r}; the groups are {', '.join(sorted(GROUPS))}"
+        elif "*" in name:
+            self._globs.append((_compile_glob(name), name))
         else:
-            self._exact.setdefault(word, word)
+            self._exact.setdefault(name, name)
 
     def find_entry(self, tool: PolicyTool) -> str | None:
-        """The entry that names `tool`, if any. Wildcards see its name and family, not where it comes from."""
+        """The entry that names `tool`, if any. Wildcards match its name and parent, not its source."""
         if not self._exact_names.isdisjoint(tool.labels):
-            return next(self._exact[word] for word in tool.labels if word in self._exact)
+            return next(self._exact[label] for label in tool.labels if label in self._exact)
         for glob, entry in self._globs:
-            if glob(tool.name) or (tool.family is not tool.name and glob(tool.family)):
+            if glob(tool.name) or (tool.parent is not tool.name and glob(tool.parent)):
                 return entry
         return None
 
     def names_explicitly(self, tool: PolicyTool) -> bool:
-        """Whether an entry means this tool of a guest, the guest, or its kind. One that merely covers it, as `*` and
-        `group:plugins` do, does not; a pattern does when it begins with the guest's name: `desk__*`."""
-        meant = [word for word in tool.labels if word not in (PLUGINS_GROUP, EXPLICIT_ONLY_TAG)]
-        begun = (entry for glob, entry in self._globs if glob(tool.name))
-        return not self._exact_names.isdisjoint(meant) or any(
-            NAME_SEPARATOR in entry.partition("*")[0] for entry in begun
+        """Whether an entry names this foreign tool, its source, or its kind. One that merely covers it, as `*` and
+        `group:plugins` do, does not; a pattern does when it begins with the source's name: `files__*`."""
+        explicit = [label for label in tool.labels if label not in (PLUGINS_GROUP, EXPLICIT_ONLY_TAG)]
+        patterns = (entry for glob, entry in self._globs if glob(tool.name))
+        return not self._exact_names.isdisjoint(explicit) or any(
+            NAME_SEPARATOR in entry.partition("*")[0] for entry in patterns
         )
 
     def find_allow_entry(self, tool: PolicyTool) -> str | None:
-        """As `find`, for an allow list: some tools come with another."""
+        """As `find_entry`, for an allow list: some tools come with another."""
         entry = self.find_entry(tool)
         if entry is None and tool.name in _IMPLIED_BY:
             for other in _IMPLIED_BY[tool.name]:
@@ -206,7 +195,7 @@ class NameMatcher:
 
 
 def _compile_glob(pattern: str) -> Callable[[str], object]:
-    """A test of names against a pattern whose `*` stands for any text; no other sign means anything."""
+    """A test of names against a pattern in which `*` matches any text; no other sign is special."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
 
 

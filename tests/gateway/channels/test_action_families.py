@@ -16,12 +16,12 @@ from openclaw_mcp.core.channel import (
     StoredMessage,
 )
 from openclaw_mcp.core.errors import ToolError
+from openclaw_mcp.core.message_request import parse_action
 from openclaw_mcp.core.model import Caller, Grant, Json, Sender, ToolCall
 from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import SessionQuery
 from openclaw_mcp.gateway.channels.action_context import ActionContext
-from openclaw_mcp.gateway.channels.action_params import parse_action
 from openclaw_mcp.gateway.channels.inbound_rules import check_access
 from openclaw_mcp.gateway.channels.message_actions import message_view
 

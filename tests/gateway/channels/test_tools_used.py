@@ -3,8 +3,8 @@
 import pytest
 
 from openclaw_mcp.core.channel import ChatAddress
+from openclaw_mcp.core.message_request import parse_action, tools_for_action
 from openclaw_mcp.core.model import Json
-from openclaw_mcp.gateway.channels.action_params import parse_action, tools_for_action
 
 HOME = ChatAddress(channel="twin", account="default", to="ann", thread="7")
 OTHER_THREAD = ChatAddress(channel="twin", account="default", to="ann", thread="8")

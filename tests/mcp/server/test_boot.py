@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripts.first_replies import FOLDER, SURFACES, opening, source
+from scripts.first_replies import FOLDER, SURFACES, first_replies, source
 
 from openclaw_mcp.mcp.first_replies.echo import FIRST_REPLIES
 from openclaw_mcp.mcp.server import boot
@@ -23,7 +23,7 @@ META = {mcp.PROTOCOL_VERSION: "2026-07-28", mcp.CLIENT_CAPABILITIES: {}}
 
 @pytest.mark.parametrize("surface", SURFACES)
 def test_what_is_shipped_is_what_the_real_server_says(surface: str) -> None:
-    assert (FOLDER / f"{surface}.py").read_text() == source(opening(surface, SURFACES[surface]())), (
+    assert (FOLDER / f"{surface}.py").read_text() == source(first_replies(surface, SURFACES[surface]())), (
         "run make first-replies"
     )
 

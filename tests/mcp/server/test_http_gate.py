@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, text_result
-from openclaw_mcp.mcp.server.http import McpHttp
+from openclaw_mcp.mcp.server.http import McpHttp, RequestSlots
 from openclaw_mcp.mcp.server.http_gate import HttpAccessRules, HttpRefusal, bearer_auth
-from openclaw_mcp.mcp.server.slots import RequestSlots
 from tests.conversation import Tools, serving
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'

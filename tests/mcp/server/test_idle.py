@@ -1,10 +1,15 @@
 """Connections nobody uses are closed; one that is used, or is being answered, is not."""
 
 import asyncio
+import json
 
 import pytest
 
+from openclaw_mcp.core.model import ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.mcp.server import http_request
+from openclaw_mcp.mcp.server.http import McpHttp
 from openclaw_mcp.net import listen
+from tests.conversation import Tools, serving
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 IDLE = 0.2
@@ -63,3 +68,40 @@ def test_an_answer_may_take_longer_than_a_connection_may_be_idle(monkeypatch: py
             writer.close()
 
     asyncio.run(visit())
+
+
+def test_a_call_ends_when_its_client_can_no_longer_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sign of life that fails shows that the client is gone, as a disconnect does."""
+    monkeypatch.setattr(http_request, "KEEPALIVE_INTERVAL", 0.01)
+    stopped = asyncio.Event()
+
+    async def work(call: ToolCall) -> ToolResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return text_result("never")
+
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait"}}).encode()
+    events = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> dict[str, object]:
+        if not events:
+            await asyncio.Event().wait()
+        return events.pop()
+
+    async def send(message: object) -> None:
+        raise OSError("the connection is gone")
+
+    headers = [(b"host", b"localhost"), (b"accept", b"application/json, text/event-stream")]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "client": ("127.0.0.1", 1), "headers": headers}
+
+    async def serve() -> None:
+        tools = Tools()
+        tools.add(ToolSpec(name="wait"), work)
+        endpoint = McpHttp(serving(tools), sessions=False)
+        async with asyncio.timeout(5):
+            await endpoint(scope, receive, send)
+        assert stopped.is_set()
+
+    asyncio.run(serve())

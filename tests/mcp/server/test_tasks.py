@@ -248,3 +248,29 @@ def test_too_many_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         await server.aclose()
 
     asyncio.run(talk())
+
+
+def test_a_task_that_expires_while_it_runs_is_stopped() -> None:
+    now = 0.0
+    stopped = asyncio.Event()
+
+    async def work(call: ToolCall) -> ToolResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return text_result("never")
+
+    async def talk() -> None:
+        nonlocal now
+        server = long_tool(work, clock=lambda: now)
+        client = Conversation(server, capabilities=POLLS)
+        await client.call("long")
+        await asyncio.sleep(0)
+        now = tasks.LIFETIME + 1
+        await client.call("long")
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        await server.aclose()
+
+    asyncio.run(talk())

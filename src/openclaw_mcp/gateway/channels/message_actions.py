@@ -21,11 +21,11 @@ from ...core.channel import (
 from ...core.claw_methods import DenialCheck
 from ...core.config.config import Config
 from ...core.errors import ToolDenied
+from ...core.message_request import SEND_ACTIONS, ActionRequest, parse_action, tools_for_action
 from ...core.model import Json
 from ...net.file_access import FileAccess
 from .accounts import ChannelAccounts
 from .action_context import ActionContext
-from .action_params import SEND_ACTIONS, ActionRequest, parse_action, tools_for_action
 from .attachments import MediaLoader
 from .message_sender import MessageSender
 

@@ -9,13 +9,13 @@ from msgspec import Meta, Struct, structs, to_builtins
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ChatAddress
 from ...core.fields import NonEmptyStr
 from ...core.mail import OutboxMessage, OutboxOrigin, OutboxStatus, SenderApproval
+from ...core.message_request import tools_for_addresses
 from ...core.model import Caller, Json
 from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params
 from ...core.sessions import now_ms
 from .account_runner import AccountRunner
 from .accounts import ChannelAccounts, WebhookChannel
 from .action_context import ActionContext, ActionContexts
-from .action_params import tools_for_addresses
 from .message_actions import DeliveryFailed, MessageActions
 from .outbox import OutboxSender
 from .sender_approvals import SenderApprovals

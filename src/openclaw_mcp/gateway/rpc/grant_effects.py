@@ -1,5 +1,5 @@
-"""What is done to others under a grant: the gateway's own record, for when the program that asked dies before it writes
-down what it was about to be told. Kept in memory; it ends with the grant.
+"""What is done to others under a grant: the gateway's own record, for a program that dies before it writes down the
+answer it was about to get. Kept in memory; it ends with the grant.
 """
 
 import asyncio
@@ -10,20 +10,18 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from ...core.claw_methods import tools_for_request
+from ...core.channel import ChannelRefused
+from ...core.claw_catalogue import CLAW_TOOLS
+from ...core.claw_methods import AUXILIARY_METHODS, tools_for_request
 from ...core.clock import now_ms
 from ...core.effects import CronAdded, RunEffects, SentMessage
+from ...core.message_request import parse_action
 from ...core.model import Json
 from ...core.rpc import RpcCall
 
-MAX_EFFECTS: Final = 1000  # the latest; whoever asked has long written down the older ones
+MAX_EFFECTS: Final = 1000  # the latest; older ones were long recorded by the program itself
 SETTLE_TIMEOUT: Final = 30.0  # seconds; a message under way waits twenty for its channel, then it is kept for later
-SENDING_TOOLS: Final = frozenset({
-    "message_send", "message_reply", "message_thread_reply", "message_broadcast", "message_send_attachment",
-    "message_send_with_effect", "sessions_send",
-})  # fmt: skip
-TEXT_PARAMS: Final = ("message", "caption", "text")
-TARGET_PARAMS: Final = ("to", "target", "sessionKey")
+SENDING_TOOLS: Final = {name for name, tool in CLAW_TOOLS.items() if tool.records == "message_sent"}
 
 GrantEffect = SentMessage | CronAdded
 
@@ -38,14 +36,14 @@ class GrantEffects:
 
     @contextmanager
     def track(self, call: RpcCall) -> Iterator["EffectRecorder"]:
-        """Around a call: what it does is noted with its first answer, and nothing when it fails."""
-        witness = EffectRecorder(self, call)
-        if witness.pending_effects:
-            self._pending.add(witness)
+        """Around a call: its effects are recorded with its first answer, and not at all when it fails."""
+        recorder = EffectRecorder(self, call)
+        if recorder.pending_effects:
+            self._pending.add(recorder)
         try:
-            yield witness
+            yield recorder
         finally:
-            self.finish(witness, ())
+            self.finish(recorder, ())
 
     def finish(self, recorder: "EffectRecorder", effects: tuple[GrantEffect, ...]) -> None:
         self._effects.extend(effects)
@@ -54,16 +52,17 @@ class GrantEffects:
             self._idle.set()
 
     async def settle(self) -> RunEffects:
-        """All of it, once what is under way has ended; what takes too long may or may not come to pass."""
+        """All effects, once the calls at work have ended; those that take too long may or may not come to pass."""
         if self._pending:
             self._idle.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), SETTLE_TIMEOUT)
-        open = [deed for witness in self._pending for deed in witness.pending_effects]
+                async with asyncio.timeout(SETTLE_TIMEOUT):
+                    await self._idle.wait()
+        pending = [effect for recorder in self._pending for effect in recorder.pending_effects]
         return RunEffects(
-            sent=tuple(deed for deed in self._effects if isinstance(deed, SentMessage)),
-            unsure=tuple(deed for deed in open if isinstance(deed, SentMessage)),
-            cron_added=tuple(deed for deed in self._effects if isinstance(deed, CronAdded)),
+            sent=tuple(effect for effect in self._effects if isinstance(effect, SentMessage)),
+            unsure=tuple(effect for effect in pending if isinstance(effect, SentMessage)),
+            cron_added=tuple(effect for effect in self._effects if isinstance(effect, CronAdded)),
         )
 
 
@@ -73,50 +72,50 @@ class EffectRecorder:
     def __init__(self, effects: GrantEffects, call: RpcCall) -> None:
         self._effects = effects
         self._call = call
-        self.pending_effects = _effects_of_call(call.method, call.params)
+        self.pending_effects = _expected_effects(call.method, call.params)
 
     def on_answer(self, answer: Any) -> None:
-        """The method's first answer: from here on it is done, however long the rest takes."""
+        """The method's first answer: from now on the effect counts as done, however long the rest takes."""
         if self.pending_effects:
-            intended, self.pending_effects = self.pending_effects, ()
-            self._effects.finish(self, _actual_effects(intended, answer if isinstance(answer, dict) else {}))
+            expected, self.pending_effects = self.pending_effects, ()
+            self._effects.finish(self, _actual_effects(expected, answer if isinstance(answer, dict) else {}))
 
 
-def _effects_of_call(method: str, params: Json) -> tuple[GrantEffect, ...]:
-    """What a call is to do to others, as far as it says so itself."""
+def _expected_effects(method: str, params: Json) -> tuple[GrantEffect, ...]:
+    """What a call will do to others if it succeeds."""
     if method == "cron.add":
         return (CronAdded(),)
     tool = next(iter(tools_for_request(method, params) & SENDING_TOOLS), None)
-    if tool is None or method in ("agent.wait", "sessions.resolve"):
+    if tool is None or method in AUXILIARY_METHODS:
         return ()
-    inner = params.get("params")
-    asked = {**params, **inner} if isinstance(inner, dict) else params
-    targets = asked.get("targets")
-    places = targets if isinstance(targets, list) else [_first_text(asked, TARGET_PARAMS)]
-    text, channel, thread = (
-        _first_text(asked, TEXT_PARAMS) or "",
-        _first_text(asked, ("channel",)) or "",
-        asked.get("threadId"),
-    )
     if tool == "sessions_send":
-        channel, thread = "", None
+        to, text = _text_field(params, "sessionKey"), _text_field(params, "message")
+        return (SentMessage(tool=tool, to=to, text=text or ""),)
+    inner = params.get("params")
+    try:
+        request = parse_action(
+            str(params.get("action", method)), {**params, **inner} if isinstance(inner, dict) else params
+        )
+    except ChannelRefused:
+        return ()  # the channels will refuse it for the same reason
+    media = next((file for file in request.media if not file.startswith("data:")), request.file_name)
     sent = SentMessage(
         tool=tool,
-        provider=channel,
-        account=_first_text(asked, ("accountId",)),
-        text=text,
-        media_url=_first_text(asked, ("media", "mediaUrl", "filename")),
-        thread=None if thread is None else str(thread),
+        provider=request.channel or "",
+        account=request.account,
+        text=request.written_text,
+        media_url=media,
+        thread=request.thread,
     )
-    return tuple(replace(sent, to=place) for place in places if place is None or isinstance(place, str))
+    return tuple(replace(sent, to=to) for to in request.targets or (request.target,))
 
 
 def _actual_effects(expected: tuple[GrantEffect, ...], answer: Json) -> tuple[GrantEffect, ...]:
-    """What came of it. A conversation is called what the gateway calls it, which is what the agent's side notes too."""
+    """What the answer shows was done. A conversation has the name the gateway gives it, as in the agent's record."""
     now = now_ms()
     first = expected[0]
     if isinstance(first, CronAdded):
-        return (CronAdded(job_id=_first_text(answer, ("id",)), ts=now),)
+        return (CronAdded(job_id=_text_field(answer, "id"), ts=now),)
     if answer.get("dryRun") is True:
         return ()
     if first.tool == "sessions_send":
@@ -124,19 +123,19 @@ def _actual_effects(expected: tuple[GrantEffect, ...], answer: Json) -> tuple[Gr
     payload = answer.get("payload")
     inner = payload if isinstance(payload, dict) else {}
     results = inner.get("results")
-    told = [one for one in results if one.get("ok") is True] if isinstance(results, list) else [{**inner, **answer}]
+    done = [one for one in results if one.get("ok") is True] if isinstance(results, list) else [{**inner, **answer}]
     return tuple(
         replace(
             first,
-            provider=_first_text(one, ("channel",)) or first.provider,
-            to=_first_text(one, ("to",)) or first.to,
-            thread=_first_text(one, ("threadId",)) or (first.thread if not isinstance(results, list) else None),
+            provider=_text_field(one, "channel") or first.provider,
+            to=_text_field(one, "to") or first.to,
+            thread=_text_field(one, "threadId") or (first.thread if not isinstance(results, list) else None),
             ts=now,
         )
-        for one in told
+        for one in done
     )
 
 
-def _first_text(values: Json, names: tuple[str, ...]) -> str | None:
-    """The first of these that is a text and says something."""
-    return next((value for name in names if isinstance(value := values.get(name), str) and value), None)
+def _text_field(values: Json, name: str) -> str | None:
+    value = values.get(name)
+    return value if isinstance(value, str) and value else None

@@ -22,7 +22,7 @@ from ...core.rpc import RpcModule
 from ...net.orphan_reaper import OrphanReaper
 from ...net.state_dir import audit_key
 from ...store.cron_jobs import SqlCronJobRepository
-from ...tools.audit_writer import AuditWriter
+from ...tools.audit_writer import AuditQueue
 from ..channels.channel_types import CHANNEL_FACTORIES
 from ..cron.cron_tool import CronTool
 from ..cron.permissions import JobPermissions
@@ -82,7 +82,7 @@ class AssembledGateway(Struct, frozen=True, kw_only=True):
 @asynccontextmanager
 async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterator[AssembledGateway]:
     """Every room open and offered; `address` is where programs of this machine reach the gateway."""
-    ledger, shelf = AuditWriter(), DatabasePairingStorage(options.folder / "pairing.json")
+    ledger, shelf = AuditQueue(), DatabasePairingStorage(options.folder / "pairing.json")
     key = await asyncio.to_thread(audit_key, options.folder)
     gateway = GatewayServer(
         options.folder,

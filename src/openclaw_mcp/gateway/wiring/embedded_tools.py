@@ -1,4 +1,4 @@
-"""What the agent in this very process may use: the MCP servers of the config, by the rules of the config."""
+"""The tools of the agent in this process: the MCP servers of the config, under the rules of the config."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -25,7 +25,7 @@ from ...mcp.client.server import PooledMcpServer
 from ...mcp.client.server_pool import McpServerPool as Servers
 from ...store.subagents import SqlSubagentRepository
 from ...tools import policy_rules
-from ...tools.audit_writer import AuditWriter
+from ...tools.audit_writer import AuditQueue, AuditWriter
 from ...tools.subject import find_listed_group
 from ...tools.tool_names import is_known_name
 from ..agents.models.settings import choose_model, read_providers
@@ -58,14 +58,14 @@ class AgentTools:
         self,
         gateway: GatewayServer,
         config: ConfigService,
-        audit_writer: AuditWriter,
+        audit_queue: AuditQueue,
         *,
         roster: Callable[[], AgentRoster],
         proxy_state: "ProxyState | None" = None,
     ) -> None:
         self._gateway = gateway
         self._config = config
-        self._audit_writer = audit_writer
+        self._audit_queue = audit_queue
         self._roster = roster
         self._server_sources = _ServerSources(gateway)
         self._app_sources = _AppSources(gateway, proxy_state, roster)
@@ -106,7 +106,7 @@ class AgentTools:
         self._visibility = sight
         who = (book, services.sessions, services.runs, self._gateway.publish)
         async with (
-            self._audit_writer.attach(services.audit),
+            AuditWriter(self._audit_queue, services.audit) as audit_writer,
             AgentMessenger(
                 services.sessions, services.runs, settings=read, roster=roster, channels=self._delivery
             ) as letters,
@@ -118,7 +118,7 @@ class AgentTools:
             guarded: Sequence[RpcModule] = [
                 sight.guard_methods(delegation.cascade_stops(room)) for room in services.rpc_modules
             ]
-            for room in (*guarded, delegation, TaskMethods(family, book, sight), self._audit_writer):
+            for room in (*guarded, delegation, TaskMethods(family, book, sight), audit_writer):
                 self._gateway.add_module(room)
             yield
 

@@ -1,8 +1,9 @@
 """First answers before heavy imports: a stdio server opens its pipe here and loads the rest meanwhile.
 
-A client's opening exchange — `initialize`, `server/discover`, `ping`, the first `tools/list` — is the same every time,
-so each surface ships those answers as a generated `Opening` (see `openings`), and a test proves that the real server
-gives the same. Everything else is left to the real server, which takes over with whatever was read but not answered.
+A client's first messages — `initialize`, `server/discover`, `ping`, the first `tools/list` — are the same every time,
+so each server ships its answers as generated `FirstReplies` (see `first_replies`), and a test proves that the real
+server gives the same. Everything else is left to the real server, which takes over with the bytes that were read but
+not answered.
 
 The first answer waits for this module's imports, so there are few: `typing` alone would cost as much as all of them.
 """
@@ -35,7 +36,7 @@ class FirstReplies:
 
     def __init__(self, *, initialize: str, discover: str, tools: str | None, stateless_tools: str | None) -> None:
         self.initialize = initialize
-        """The result of `initialize`; VERSION stands where the negotiated version goes."""
+        """The result of `initialize`, with VERSION_PLACEHOLDER instead of the negotiated version."""
         self.discover = discover
         self.tools = tools
         """The result of `tools/list` in the handshake era; None when the list is decided at run time."""
@@ -48,7 +49,7 @@ VERSION_PLACEHOLDER = "@VERSION@"
 def serve(first_replies: FirstReplies, load: Callable[[], RunServer]) -> None:
     """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
     wire = os.dup(1)
-    os.dup2(2, 1)  # whatever prints to stdout from now on goes to stderr, never onto the wire
+    os.dup2(2, 1)  # everything printed to stdout from now on goes to stderr, never to the client
     loader = _Loader(load)
     pending, initialize = b"", None
     while True:
@@ -56,10 +57,10 @@ def serve(first_replies: FirstReplies, load: Callable[[], RunServer]) -> None:
         pending += chunk
         replies = []
         while (end := pending.find(b"\n")) >= 0:
-            reply, said = answer(first_replies, pending[:end])
+            reply, params = answer(first_replies, pending[:end])
             if reply is None:
                 break
-            initialize = said or initialize
+            initialize = params or initialize
             replies.append(reply)
             pending = pending[end + 1 :]
         if replies:
@@ -150,7 +151,7 @@ def _write(wire: int, data: bytes) -> None:
 
 
 class _Loader:
-    """Imports in a second thread, so that the pipe stays attended."""
+    """Imports in a second thread, so that the pipe is served meanwhile."""
 
     def __init__(self, load: Callable[[], RunServer]) -> None:
         self._load = load
@@ -175,7 +176,7 @@ class _Loader:
         return self._run
 
     def _import_server(self) -> None:
-        gc.disable()  # nothing that is being imported is garbage, and looking for some takes time
+        gc.disable()  # imports leave no garbage, and looking for some takes time
         try:
             self._run = self._load()
         except BaseException as exc:  # noqa: BLE001  raised again where the main thread waits

@@ -1,4 +1,4 @@
-"""One request being answered: who asks, on which wire, and the way back to them."""
+"""One request being answered: its caller, its envelope, and the way back to its client."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ WriteMessage = Callable[[bytes], Awaitable[None]]
 
 
 class Peer:
-    """What a handshake-era connection remembers of its client. The stateless era never looks here."""
+    """The state a handshake-era connection keeps of its client. The stateless era does not use it."""
 
     __slots__ = ("_waiting", "accepts_requests", "capabilities", "log_level", "subscriptions", "version")
 
@@ -34,7 +34,7 @@ class Peer:
         self._waiting: dict[Any, asyncio.Future[Json]] = {}
 
     def apply_initialize(self, params: Json) -> None:
-        """Remember what `initialize` said."""
+        """Keep the parameters of `initialize`."""
         self.version = mcp.negotiate_version(params)
         capabilities = params.get("capabilities")
         self.capabilities = capabilities if type(capabilities) is dict else {}
@@ -43,7 +43,7 @@ class Peer:
         """Ask the client something and wait for its answer."""
         if len(self._waiting) >= MAX_QUESTIONS:
             raise ToolUnavailable("The client has left too many questions unanswered")
-        id = int.from_bytes(os.urandom(6))  # a number every client can hold, and nobody can guess
+        id = int.from_bytes(os.urandom(6))  # a number every client can hold, and none can guess
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
         try:
@@ -56,7 +56,7 @@ class Peer:
             self._waiting.pop(id, None)
 
     def handle_response(self, response: jsonrpc.JsonRpcResponse) -> None:
-        """Take the client's answer to a question of ours; one nobody waits for is dropped."""
+        """Take the client's answer to a question of ours; an unexpected one is dropped."""
         try:
             answer = self._waiting.get(response.id)
         except TypeError:  # an id that is a list or an object
@@ -66,27 +66,26 @@ class Peer:
         if type(response.result) is dict:
             answer.set_result(response.result)
             return
-        said = response.error.get("message") if type(response.error) is dict else None
-        reason = said if type(said) is str else "no result"
+        message = response.error.get("message") if type(response.error) is dict else None
+        reason = message if type(message) is str else "no result"
         answer.set_exception(ToolError(f"The client refused the question: {reason[:300]}"))
 
 
+class QuestionsPending(InputRequired):
+    """The call is to be sent again with answers to these questions."""
+
+    def __init__(self, questions: Mapping[str, InputRequest]) -> None:
+        super().__init__("the call needs answers from the client")
+        self.questions = questions
+
+
 class Exchange:
-    """Carries one request to its answer. A `Line` for the tool that serves it."""
+    """One request on the way to its answer. A `CallContext` for the tool that serves it."""
 
     __slots__ = (
-        "_close_stream",
-        "_last_progress",
-        "_used_keys",
-        "answers",
-        "caller",
-        "envelope",
-        "headers",
-        "id",
-        "peer",
-        "pending_questions",
+        "_close_stream", "_last_progress", "_used_keys", "answers", "caller", "envelope", "headers", "id", "peer",
         "write",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -107,7 +106,6 @@ class Exchange:
         """The HTTP headers, lower-case, when the request came over HTTP."""
         self.answers: CallAnswers | None = None
         """Answers that came with a repeated call of the stateless era and the state that asked for them."""
-        self.pending_questions: Mapping[str, InputRequest] = {}
         self._used_keys: set[str] = set()
         self.write = write
         self._close_stream = close_stream
@@ -116,7 +114,7 @@ class Exchange:
     async def notify(self, method: str, params: Json) -> None:
         await self.write(jsonrpc.encode_notification(method, params))
 
-    # ---- Line ----
+    # ---- CallContext ----
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
         token = self.envelope.meta.get("progressToken")
@@ -162,26 +160,25 @@ class Exchange:
                 key: await self.peer.request(question.method, _legacy_params(question), write=self.write)
                 for key, question in questions.items()
             }
-        keys, said = self._match_answers(questions)
-        if len(said) < len(questions):
-            self.pending_questions = {keys[key]: question for key, question in questions.items() if key not in said}
-            raise InputRequired("the call needs answers from the client")
-        return said
+        keys, found = self._match_answers(questions)
+        if len(found) < len(questions):
+            raise QuestionsPending({keys[key]: question for key, question in questions.items() if key not in found})
+        return found
 
     def find_answers(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json] | None:
         """The answers this call came with, if it came with all of these."""
         if self.answers is None:
             return None
-        said = self._match_answers(questions)[1]
-        return said if len(said) == len(questions) else None
+        _, found = self._match_answers(questions)
+        return found if len(found) == len(questions) else None
 
     def _match_answers(self, questions: Mapping[str, InputRequest]) -> tuple[Mapping[str, str], dict[str, Json]]:
-        """The key each question has on the wire, and what was answered to those that were asked before."""
+        """The key each question has on the wire, and the answers to those that were asked before."""
         keys = {key: fresh_key(key, self._used_keys) for key in questions}
         if self.answers is None:
             return keys, {}
         found = {key: self.answers.find(keys[key], question) for key, question in questions.items()}
-        return keys, {key: said for key, said in found.items() if said is not None}
+        return keys, {key: answer for key, answer in found.items() if answer is not None}
 
     async def detach(self) -> None:
         if self._close_stream is not None:
@@ -189,7 +186,7 @@ class Exchange:
 
 
 def fresh_key(key: str, used_keys: set[str]) -> str:
-    """A key never used before in this call, remembered in `asked`: no two questions have one answer."""
+    """A key not yet in `used_keys`, which it joins: no two questions of a call share an answer."""
     fresh, number = key, 1
     while fresh in used_keys:
         number += 1

@@ -1,31 +1,33 @@
-"""MCP over HTTP: a raw ASGI callable. JSON answers; a stream only when something is said before the result.
+"""MCP over HTTP: a raw ASGI callable. JSON answers; a stream only when something is sent before the result.
 
 Both eras at one address. The stateless era needs nothing kept, and closing its stream cancels the call. The handshake
-era gets a session when it opens with `initialize`; a request without one is served as it stands.
+era gets a session when it begins with `initialize`; a request without one is served by itself.
 """
 
+import asyncio
+from collections import deque
 from typing import Final
 
 from ...core.errors import OpenClawError
 from ...core.model import Caller
+from ...net.asgi import Receive, Scope, Send, send_status
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal
-from .http_reply import HttpReply, send_refusal, send_status, send_text
 from .http_request import (
-    AsgiReceive,
-    AsgiScope,
-    AsgiSend,
+    HttpReply,
     SingleRequestServer,
     find_version_error,
     is_stateless,
     read_headers,
+    send_refusal,
+    send_text,
 )
 from .server import McpServer
 from .sessions import McpSession, McpSessions
-from .slots import RequestSlots
 
-MAX_LISTENERS: Final = 1000  # clients that wait for news of changes at one door with slots
+MAX_LISTENERS: Final = 1000  # clients that listen for changes at one endpoint with slots
+SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is reported at once
 
 _ALLOW_POST = ((b"allow", b"POST"),)
 
@@ -33,7 +35,7 @@ _ALLOW_POST = ((b"allow", b"POST"),)
 class McpHttp:
     """One endpoint. `sessions=False` serves the handshake era without memory, as behind a load balancer.
 
-    `probe` is what a plain GET is answered, by people who look whether we are here.
+    `probe_text` answers a plain GET, by which people look whether the server is there.
     """
 
     def __init__(
@@ -52,9 +54,9 @@ class McpHttp:
         self._slots = RequestSlots(access_rules.max_concurrent) if access_rules.max_concurrent is not None else None
         self._listen_slots = RequestSlots(MAX_LISTENERS)
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await send({"type": "websocket.close"})  # there is no socket here, whoever asks
+            await send({"type": "websocket.close"})  # there is no WebSocket here
             return
         headers, repeated = read_headers(scope)
         try:
@@ -74,9 +76,7 @@ class McpHttp:
             await self._sessions.aclose()
         await self._server.aclose()
 
-    async def _serve_other(
-        self, method: str, headers: HeaderMap, caller: Caller, receive: AsgiReceive, send: AsgiSend
-    ) -> None:
+    async def _serve_other(self, method: str, headers: HeaderMap, caller: Caller, receive: Receive, send: Send) -> None:
         if method == "GET" and self._probe_text is not None and "text/event-stream" not in headers.get("accept", ""):
             await send_text(send, self._probe_text)
             return
@@ -85,17 +85,17 @@ class McpHttp:
         await self._sessions.serve(method, headers, caller, receive, send)
 
     async def _serve_post(
-        self, headers: HeaderMap, repeated_header: str | None, caller: Caller, receive: AsgiReceive, send: AsgiSend
+        self, headers: HeaderMap, repeated_header: str | None, caller: Caller, receive: Receive, send: Send
     ) -> None:
         post = await self._request_server.read_message(headers, receive, send)
         if post is None:
             return
         message, reply = post
         if self._slots is None or not isinstance(message, JsonRpcRequest):
-            # What a client answers us needs no slot, or its own calls could keep its answers out.
+            # An answer from a client needs no slot, or its own calls could keep its answers out.
             await self._serve_message(message, headers, repeated_header, caller, reply)
             return
-        # Who only listens stays for as long as its client lives, and must not keep the others' calls out.
+        # A listening request lasts as long as its client, and must not keep other calls out.
         slots = self._listen_slots if message.method == mcp.LISTEN_METHOD else self._slots
         if not slots.try_acquire():
             await slots.acquire()
@@ -132,7 +132,6 @@ class McpHttp:
             await send_status(reply.send, 202)
             return
         assert isinstance(message, JsonRpcRequest)
-        reply.id = message.id
         error = find_version_error(message, headers)
         if error is not None:
             await reply.send_error(error, status=400)
@@ -140,7 +139,7 @@ class McpHttp:
         try:
             if message.method == "initialize" and self._sessions is not None:
                 session = self._sessions.create(message.params, caller, self._server)
-                reply.headers = ((b"mcp-session-id", session.id.encode()),)
+                reply.add_session_id(session.id)
             if session is not None:
                 await session.serve(message, self._server, reply)
                 return
@@ -156,3 +155,49 @@ class McpHttp:
         if id is None or self._sessions is None:
             return None
         return self._sessions.find(id, caller)
+
+
+class RequestSlots:
+    """How many requests are served at once: a slot is free now, or soon, or the server is busy.
+
+    Cheaper than a semaphore where a slot is nearly always free."""
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def try_acquire(self) -> bool:
+        """Whether a slot was free, and is now the caller's."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def acquire(self) -> None:
+        """Raises HttpRefusal when no slot becomes free in time."""
+        if self.try_acquire():
+            return
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
+        try:
+            async with asyncio.timeout(SLOT_WAIT):
+                await slot
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            if not slot.cancelled():
+                self.release()  # it was given to the request just as that was cancelled
+            elif slot in self._waiting:
+                self._waiting.remove(slot)
+            if isinstance(exc, TimeoutError):
+                raise HttpRefusal(503, "server busy", ((b"retry-after", b"1"),)) from None
+            raise
+
+    def release(self) -> None:
+        """The slot is given to the request that waits longest, or is free."""
+        while self._waiting:
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
+                return
+        self._free += 1

@@ -1,4 +1,4 @@
-"""Who gets to an HTTP door at all: peer, browser marks, Host, Origin, credential, size, slots."""
+"""Which HTTP requests are served at all: by peer, browser headers, Host, Origin, credential, size, slots."""
 
 import ipaddress
 import re
@@ -26,7 +26,7 @@ BindHttpSession = Callable[[Caller, HeaderMap], Awaitable[Caller]]
 
 
 class HttpRefusal(Exception):
-    """The request goes no further; one sentence says why."""
+    """The request is not served; one sentence says why."""
 
     def __init__(self, status: int, reason: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
     bind_session: BindHttpSession | None = None
     """That caller where its headers say that it acts; None = headers say nothing of that."""
     loopback_only: bool = False
-    """Refuse connections that do not come from this machine, whatever address we listen on."""
+    """Refuse connections that do not come from this machine, on any address we listen on."""
     allowed_hosts: frozenset[str] | None = LOOPBACK_HOSTS
     """Names a Host header may carry, without port; None = any. Keeps DNS rebinding out."""
     allow_ip_hosts: bool = False
@@ -62,7 +62,7 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
     max_seconds: float = MAX_REQUEST
 
     def authenticate(self, scope: Mapping[str, Any], headers: HeaderMap) -> Caller:
-        """The caller behind this request. Raises Refusal."""
+        """The caller behind this request. Raises HttpRefusal."""
         self.check_source(scope, headers)
         if self.json_only and scope["method"] == "POST" and not _is_json(headers):
             raise HttpRefusal(415, "application/json required")
@@ -73,7 +73,7 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
             raise HttpRefusal(401, reason, ((b"www-authenticate", b"Bearer"),)) from None
 
     def check_source(self, scope: Mapping[str, Any], headers: HeaderMap) -> None:
-        """Where a request comes from and for whom it was meant, whatever it asks for. Raises Refusal."""
+        """Check where a request comes from and for which host it was meant. Raises HttpRefusal."""
         if self.loopback_only and not is_loopback((scope.get("client") or ("",))[0]):
             raise HttpRefusal(403, "loopback only")
         origin = headers.get("origin")
@@ -94,14 +94,14 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
             raise HttpRefusal(403, "host or origin given twice")
 
     def check_body(self, headers: HeaderMap) -> None:
-        """What a POST's headers tell before its body is read. Raises Refusal."""
+        """Check a POST's headers before its body is read. Raises HttpRefusal."""
         length = headers.get("content-length", "0")
         if parse_whole_number(length, maximum=self.largest_body) is None:
             raise HttpRefusal(413, f"request body too large: at most {self.largest_body} bytes")
 
 
 def bearer_auth(token: str, caller: Caller) -> Identify:
-    """Admit whoever carries `token`. The comparison takes the same time however much of it is right."""
+    """Admit requests that carry `token`. The comparison takes the same time however much of it is right."""
     wanted = token.encode()
 
     def identify(headers: HeaderMap) -> Caller:
@@ -132,7 +132,7 @@ def _is_address(host: str) -> bool:
 
 
 def _has_repeats(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a header that decides comes more than once: who looks at the other one decides otherwise."""
+    """Whether a header that decides comes more than once: another reader might take the other one."""
     names = [name for name, _ in headers if name in (b"host", b"origin")]
     return len(names) != len(set(names))
 

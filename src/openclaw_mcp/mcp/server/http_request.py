@@ -1,47 +1,156 @@
-"""One HTTP request, served within its own task: its headers, its body, its answer, and the watch over its client."""
+"""One HTTP request, served within its own task: headers, body, reply, and the watch over its client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import logging
+from collections.abc import Coroutine
 from typing import Any, Final
 
-from ...core.model import Caller
+from ...core.model import Caller, Json
 from ...net import asgi
+from ...net.asgi import Receive, Scope, Send
 from ...net.periodic_sweep import PeriodicSweep
+from ...net.tasks import Tasks
 from ...protocol import header_params, jsonrpc, mcp
-from ...protocol.jsonrpc import JsonRpcError, JsonRpcMessage, JsonRpcRequest, JsonRpcResponse, MalformedMessage
+from ...protocol.jsonrpc import (
+    JsonRpcError,
+    JsonRpcId,
+    JsonRpcMessage,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    MalformedMessage,
+)
 from .exchange import Exchange, Peer
 from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal
-from .http_reply import HttpReply, send_json, send_status
 from .server import McpServer
+
+logger = logging.getLogger(__name__)
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
 WATCH_AFTER: Final = (
     0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
 )
+KEEPALIVE_INTERVAL: Final = 15.0  # seconds of silence on a stream before a comment line shows that we are there
 
-AsgiScope = MutableMapping[str, Any]
-AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+HeaderList = tuple[tuple[bytes, bytes], ...]
+
+_JSON = (b"content-type", b"application/json")
+_STREAM: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class HttpReply:
+    """Answers one request. `write` opens the stream; without it the result is plain JSON."""
+
+    __slots__ = ("_accepts_stream", "_headers", "_id", "_is_streaming", "_lock", "_receive", "send")
+
+    def __init__(self, receive: Receive, send: Send, *, accepts_stream: bool, id: JsonRpcId = 0) -> None:
+        """`id` is that of the request; a stream for what belongs to no request has none."""
+        self.send = send
+        self._id = id
+        self._headers: HeaderList = ()
+        self._receive = receive
+        self._accepts_stream = accepts_stream
+        self._is_streaming = False
+        self._lock: asyncio.Lock | None = None
+
+    def add_session_id(self, session_id: str) -> None:
+        """Have the response carry the id of the session that the request opened."""
+        self._headers = ((b"mcp-session-id", session_id.encode()),)
+
+    async def write(self, message: bytes) -> None:
+        """Send a message before the result. A client that takes no stream does not get it."""
+        if self._accepts_stream:
+            await self.send_event(message)
+
+    async def send_event(self, message: bytes, *, id: str | None = None, more: bool = True) -> None:
+        head = b"event: message\r\n" if id is None else b"id: %b\r\nevent: message\r\n" % id.encode()
+        await self.send_raw(head + b"data: " + message + b"\r\n\r\n", more=more)
+
+    async def send_raw(self, data: bytes, *, more: bool = True) -> None:
+        """Put bytes on the stream, opening it if need be. The lock keeps its opening first."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            if not self._is_streaming:
+                self._is_streaming = True
+                start = {"type": "http.response.start", "status": 200, "headers": [*_STREAM, *self._headers]}
+                await self.send(start)
+            await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def send_result(self, value: Json) -> None:
+        await self.finish(jsonrpc.encode_result(self._id, value), 200)
+
+    async def send_error(self, exc: JsonRpcError, *, status: int) -> None:
+        await self.finish(jsonrpc.encode_error(self._id, exc), status)
+
+    async def finish(self, body: bytes, status: int) -> None:
+        if self._is_streaming:
+            await self.send_event(body, more=False)
+        else:
+            await send_json(self.send, body, status=status, headers=self._headers)
+
+    async def end_without_result(self) -> None:
+        """End without a result: the client does not want it any more."""
+        if self._is_streaming:
+            await self.send_raw(b"", more=False)
+        else:
+            await asgi.send_status(self.send, 202)
+
+    async def _wait_disconnect(self) -> None:
+        """Return when the client is gone; meanwhile send it signs of life."""
+        async with asyncio.TaskGroup() as group:
+            leaving = group.create_task(self._receive_disconnect())
+            while not leaving.done():
+                await asyncio.wait((leaving,), timeout=KEEPALIVE_INTERVAL)
+                if not leaving.done() and self._accepts_stream:
+                    await self.send_raw(b":\r\n\r\n")
+
+    async def run_until_disconnect(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run `work` to its end, or stop it when the client goes; whether it came to its end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                running, watching = group.create_task(work), group.create_task(self.watch_client())
+                running.add_done_callback(lambda _: watching.cancel())
+                watching.add_done_callback(lambda _: running.cancel())
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # the work's: the watch itself does not fail
+        return not running.cancelled()
+
+    async def watch_client(self) -> None:
+        """Return when the client is gone, which a failed sign of life shows as well."""
+        try:
+            await self._wait_disconnect()
+        except Exception as exc:  # noqa: BLE001  with any error of the web server the client can't be reached
+            logger.debug("mcp http: a client could not be reached any more (%r), its stream ends", exc)
+
+    async def _receive_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
 
 class SingleRequestServer:
-    """What an endpoint needs to serve requests that stand alone, for one server or for many."""
+    """Serves single requests of an endpoint, for one server or for many."""
 
     def __init__(self, access_rules: HttpAccessRules) -> None:
         self._access_rules = access_rules
         self._slow_calls: PeriodicSweep[_ClientWatch] = PeriodicSweep(WATCH_AFTER, _ClientWatch.start)
+        self._watches = Tasks("mcp http")
 
     async def read_message(
-        self, headers: HeaderMap, receive: AsgiReceive, send: AsgiSend
+        self, headers: HeaderMap, receive: Receive, send: Send
     ) -> tuple[JsonRpcMessage, HttpReply] | None:
-        """The message of a POST and the way to answer it; None when it was answered already. Raises Refusal."""
+        """The message of a POST and its reply; None when it was answered already. Raises HttpRefusal."""
         self._access_rules.check_body(headers)
-        reply = HttpReply(receive, send, accepts_stream=_accepts_stream(headers.get("accept")))
+        accepts_stream = _accepts_stream(headers.get("accept"))
         message = jsonrpc.decode_message(await read_body(receive, self._access_rules.largest_body))
         if isinstance(message, MalformedMessage):
             await send_json(send, jsonrpc.encode_error(message.id, message.error), status=400)
             return None
-        return message, reply
+        id = message.id if isinstance(message, JsonRpcRequest) else 0
+        return message, HttpReply(receive, send, accepts_stream=accepts_stream, id=id)
 
     async def serve_stateless(
         self,
@@ -52,9 +161,8 @@ class SingleRequestServer:
         caller: Caller,
         reply: HttpReply,
     ) -> None:
-        """Serve one message of the stateless era. Raises Refusal."""
+        """Serve one message of the stateless era. Raises HttpRefusal."""
         if isinstance(message, JsonRpcRequest):
-            reply.id = message.id
             try:
                 envelope = _check_envelope(headers, repeated_header, message)
             except JsonRpcError as exc:
@@ -65,21 +173,20 @@ class SingleRequestServer:
         elif isinstance(message, JsonRpcResponse):
             raise HttpRefusal(400, "the stateless era has no responses from clients")
         else:
-            await send_status(reply.send, 202)
+            await asgi.send_status(reply.send, 202)
 
     async def serve_handshake(
         self, server: McpServer, request: JsonRpcRequest, headers: HeaderMap, caller: Caller, reply: HttpReply
     ) -> None:
-        """Serve one request of the handshake era as it stands, remembering nothing."""
-        reply.id = request.id
+        """Serve one request of the handshake era by itself, without keeping anything."""
         peer = Peer(version=headers.get("mcp-protocol-version", mcp.DEFAULT_HTTP_VERSION))
         envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
         exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
         await self._answer(server, exchange, request, reply)
 
     async def _answer(self, server: McpServer, exchange: Exchange, request: JsonRpcRequest, reply: HttpReply) -> None:
-        """Serve within the request's own task; the client's going ends it."""
-        watch = _ClientWatch(reply, self._access_rules.max_seconds, self._slow_calls)
+        """Serve within the request's own task; it ends when the client goes."""
+        watch = _ClientWatch(reply, self._access_rules.max_seconds, self._slow_calls, self._watches)
         try:
             result = await server.answer(exchange, request.method, request.params)
         except JsonRpcError as exc:
@@ -102,24 +209,26 @@ def find_version_error(request: JsonRpcRequest, headers: HeaderMap) -> JsonRpcEr
 
 
 class _ClientWatch:
-    """Minds a slow call: cancels it when the client goes or time is up, and keeps its stream alive."""
+    """Watches over a slow call: cancels it when the client goes or the time is up, and keeps its stream alive."""
 
-    __slots__ = ("_cancel_reason", "_max_seconds", "_reply", "_request_task", "_sweep", "_watch_task")
+    __slots__ = ("_cancel_reason", "_max_seconds", "_reply", "_request_task", "_sweep", "_tasks", "_watch_task")
 
-    def __init__(self, reply: HttpReply, max_seconds: float, sweep: "PeriodicSweep[_ClientWatch]") -> None:
-        loop = sweep.loop
+    def __init__(
+        self, reply: HttpReply, max_seconds: float, sweep: "PeriodicSweep[_ClientWatch]", tasks: Tasks
+    ) -> None:
         self._reply = reply
         self._max_seconds = max_seconds
         self._sweep = sweep
-        self._request_task = asyncio.current_task(loop)
+        self._tasks = tasks
+        self._request_task = asyncio.current_task(sweep.loop)
         self._watch_task: asyncio.Task[None] | None = None
         self._cancel_reason: str | None = None
         sweep.add(self)
 
     def start(self, _: float) -> None:
-        """The call is slow enough to be minded."""
+        """The call is slow enough to be watched."""
         self._sweep.discard(self)
-        self._watch_task = asyncio.get_running_loop().create_task(self._watch_client())
+        self._watch_task = self._tasks.spawn(self._watch_client(), name="watch over a slow call")
 
     def stop(self) -> None:
         self._sweep.discard(self)
@@ -127,7 +236,7 @@ class _ClientWatch:
             self._watch_task.cancel()
 
     async def finish_cancellation(self) -> None:
-        """After a cancellation: ours is answered, anybody else's goes on."""
+        """After a cancellation: ours is answered, any other continues."""
         if self._cancel_reason is None or self._request_task is None:
             raise asyncio.CancelledError
         self._request_task.uncancel()
@@ -138,7 +247,7 @@ class _ClientWatch:
     async def _watch_client(self) -> None:
         try:
             async with asyncio.timeout(self._max_seconds):
-                await self._reply.wait_disconnect()
+                await self._reply.watch_client()
             self._cancel_reason = "gone"
         except TimeoutError:
             self._cancel_reason = "late"
@@ -147,7 +256,7 @@ class _ClientWatch:
 
 
 _NO_PEER: Final = Peer()
-"""The stateless era remembers no peer."""
+"""The stateless era keeps no peer."""
 
 
 def is_stateless(headers: HeaderMap) -> bool:
@@ -163,7 +272,7 @@ def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: Js
     return mcp.stateless_envelope(request.params)
 
 
-def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
+def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:
     """Headers by lower-case name, values trimmed (not every server does), and the first MCP header that repeats."""
     listed, headers = scope["headers"], asgi.read_headers(scope)
     if len(headers) == len(listed):
@@ -172,8 +281,8 @@ def read_headers(scope: AsgiScope) -> tuple[dict[str, str], str | None]:
     return headers, next((name.decode() for name in names if name[:4] == b"mcp-" and names.count(name) > 1), None)
 
 
-async def read_body(receive: AsgiReceive, max_bytes: int) -> bytes:
-    """The whole body. Raises Refusal when it is too large, too slow or cut off."""
+async def read_body(receive: Receive, max_bytes: int) -> bytes:
+    """The whole body. Raises HttpRefusal when it is too large, too slow or cut off."""
     try:
         return await asgi.read_body(receive, max_bytes, timeout=BODY_WAIT)
     except asgi.BodyTooLarge:
@@ -187,9 +296,26 @@ def _too_large(max_bytes: int) -> HttpRefusal:
 
 
 def _accepts_stream(accept: str | None) -> bool:
-    """Whether the client takes a stream. Raises Refusal when it takes no JSON."""
+    """Whether the client takes a stream. Raises HttpRefusal when it takes no JSON."""
     if accept is None or "*/*" in accept:
         return accept is not None
     if "application/json" not in accept and "application/*" not in accept:
         raise HttpRefusal(406, "Accept must include application/json, and text/event-stream for streams")
     return "text/event-stream" in accept
+
+
+async def send_json(send: Send, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
+    listed = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": listed})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_text(send: Send, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
+    body = text.encode()
+    listed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": listed})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(send: Send, refusal: HttpRefusal) -> None:
+    await send_text(send, refusal.reason, status=refusal.status, headers=refusal.headers)

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-CHUNK: Final = 1 << 16  # bytes taken in one read: what a pipe holds; a larger buffer is mapped anew each time
+CHUNK: Final = 1 << 16  # bytes taken in one read: what a pipe holds; a larger buffer is mapped again each time
 MAX_UNREAD: Final = 64 << 20  # bytes of answers a client may leave unread before we stop taking requests
 
 STDIN: Final = 0
 
 
 class StdinReader:
-    """Calls `take` with whatever arrives on stdin, and with nothing at its end."""
+    """Calls `on_data` with the bytes that arrive on stdin, and with none at its end."""
 
     def __init__(self, on_data: Callable[[bytes], None]) -> None:
         self._on_data = on_data
@@ -69,7 +69,7 @@ class StdinReader:
 
 
 class DescriptorWriter:
-    """Writes to a descriptor of ours. What does not fit waits here, and far too much of it pauses the input."""
+    """Writes to a descriptor. Bytes that do not fit wait here; too many of them pause the input."""
 
     def __init__(
         self, descriptor: int, *, pause: Callable[[], None], resume: Callable[[], None], on_broken: Callable[[], None]
@@ -88,7 +88,7 @@ class DescriptorWriter:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody can read what we would write."""
+        """Whether the other end is closed, so that nothing we write can be read."""
         if not self._broken and hasattr(select, "poll"):
             poll = select.poll()
             poll.register(self._descriptor, 0)
@@ -110,7 +110,7 @@ class DescriptorWriter:
             self._pause_if_full()
 
     async def close(self, seconds: float) -> None:
-        """Wait for what is left to leave, as long as somebody might still read it."""
+        """Wait until the rest is written, for so many seconds at most."""
         try:
             async with asyncio.timeout(seconds):
                 await self._empty.wait()

@@ -1,4 +1,4 @@
-"""What a client reads rather than runs: prompts, resources, completions. And lists, page by page."""
+"""The methods for prompts, resources and completions, and lists page by page."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar

@@ -1,4 +1,4 @@
-"""The stateless era's memory of a call in progress, kept by the client and signed by us.
+"""The state of a call of the stateless era, kept by the client and signed by us.
 
 `requestState` is in the client's hands, so it is signed, bound to the caller and the exact call, expires, and is
 good for one use. It names the questions that were asked, by a digest of each as it was shown, and carries the answers
@@ -46,14 +46,14 @@ _decode = msgspec.json.Decoder(_State).decode
 
 
 class CallAnswers:
-    """What a client has answered, over all rounds of one call."""
+    """A client's answers over all rounds of one call."""
 
     __slots__ = ("_recorded", "matched")
 
     def __init__(self, recorded: Mapping[str, RecordedAnswer]) -> None:
         self._recorded = recorded
         self.matched: dict[str, RecordedAnswer] = {}
-        """Those whose question came up again, word for word."""
+        """Those whose question was asked again, unchanged."""
 
     def find(self, key: str, question: InputRequest) -> Json | None:
         """The answer to this very question; None when it was not asked, not answered, or reads otherwise by now."""
@@ -87,7 +87,7 @@ class RequestStateSigner:
     ) -> CallAnswers:
         """Earlier answers, and those `responses` that answer what this state asked.
 
-        Raises RpcError when the state is not ours, not for this, or spent.
+        Raises JsonRpcError when the state is not ours, not for this call, or used.
         """
         if type(request_state) is not str or len(request_state) > LONGEST_STATE:
             raise invalid_params("`requestState` must be the string this server gave")
@@ -105,7 +105,9 @@ class RequestStateSigner:
         if state.expires <= now or state.nonce in self._used_nonces:
             raise invalid_params("`requestState` has expired or was used already; send the call without it")
         self._remember(state, now)
-        fresh = {key: RecordedAnswer(state.asked[key], said) for key, said in responses.items() if key in state.asked}
+        fresh = {
+            key: RecordedAnswer(state.asked[key], answer) for key, answer in responses.items() if key in state.asked
+        }
         return CallAnswers(state.answers | fresh)
 
     def _remember(self, state: _State, now: float) -> None:
@@ -120,7 +122,7 @@ class RequestStateSigner:
 
 
 def question_digest(question: InputRequest) -> str:
-    """Of all the client is shown, and of what its answer is bound to: another word is another question."""
+    """Of all the client is shown, and of what its answer is bound to: a changed text is another question."""
     return hashlib.sha256(_encode([question.method, question.params, question.binding])).hexdigest()
 
 

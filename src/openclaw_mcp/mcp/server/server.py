@@ -1,6 +1,6 @@
-"""MCP, knowing nothing of transports: one request in, one result out, the caller known.
+"""MCP without transports: one request in, one result out, for a known caller.
 
-Each request is served in the era it speaks, whatever came before it on the same connection.
+Each request is served in its own era, independent of those before it on the same connection.
 """
 
 import logging
@@ -13,16 +13,17 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
-from ...core.model import Json, ToolCall, ToolSpec, text_result
+from ...core.model import InputRequest, Json, ToolCall, ToolSpec, text_result
 from ...core.ports import CallContext, Completer, PromptProvider, ResourceProvider, Toolbox
-from ...protocol import header_params, jsonrpc, mcp
+from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
-from .exchange import Exchange, invalid_params
+from .exchange import Exchange, QuestionsPending, invalid_params
 from .prompts_and_resources import CompletionMethods, PromptMethods, ResourceMethods, paginate
 from .subscriptions import ListenRequest, ListenStream, Subscriptions
 from .tasks import McpTasks
 
 if TYPE_CHECKING:
+    from ...protocol.header_params import HeaderParams
     from .request_state import RequestStateSigner
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ _HANDSHAKE, _STATELESS, _BOTH = 1, 2, 3
 
 
 class McpServerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """How the server introduces itself."""
+    """What the server says about itself."""
 
     name: str
     version: str
@@ -46,38 +47,42 @@ class McpServerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class CacheHint(Struct, frozen=True):
-    """How long, and for whom, a client may keep what it was told."""
+    """How long, and for whom, a client may cache a result."""
 
     milliseconds: int = 0
     scope: Literal["public", "private"] = "private"
 
 
 class _EncodedToolList:
-    """A tool list as it goes over the wire, made once for each list object the toolbox hands out."""
+    """A tool list as it is sent, encoded once for each list object the toolbox returns."""
 
-    __slots__ = ("_encoded", "_header_arguments", "by_name", "specs")
+    __slots__ = ("_encoded", "_header_params", "by_name", "specs")
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self.specs = specs
         self.by_name = {spec.name: spec for spec in specs}
         self._encoded: dict[str, msgspec.Raw] = {}
-        self._header_arguments: dict[str, header_params.HeaderParams] = {}
+        self._header_params: dict[str, HeaderParams] = {}
 
     def encode_tool(self, spec: ToolSpec) -> msgspec.Raw:
-        shape = self._encoded.get(spec.name)
-        if shape is None:
-            shape = self._encoded[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.encode_tool(spec)))
-        return shape
+        encoded = self._encoded.get(spec.name)
+        if encoded is None:
+            encoded = self._encoded[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.encode_tool(spec)))
+        return encoded
 
-    def header_arguments(self, spec: ToolSpec) -> header_params.HeaderParams:
-        found = self._header_arguments.get(spec.name)
+    def check_headers(self, spec: ToolSpec, headers: Mapping[str, str], arguments: Json) -> None:
+        """Raise JsonRpcError unless the HTTP headers repeat the arguments that the tool wants in headers."""
+        # Here for start-up: a pipe has no headers.
+        from ...protocol.header_params import check_param_headers, find_header_params
+
+        found = self._header_params.get(spec.name)
         if found is None:
-            found = self._header_arguments[spec.name] = header_params.find_header_params(spec.input_schema)
-        return found
+            found = self._header_params[spec.name] = find_header_params(spec.input_schema)
+        check_param_headers(headers, found, arguments)
 
 
 class McpServer:
-    """Serves a toolbox, and optionally a shelf of resources and a book of prompts, in both eras."""
+    """Serves a toolbox, and optionally resources, prompts and completions, in both eras."""
 
     def __init__(
         self,
@@ -110,7 +115,7 @@ class McpServer:
         self._connect_signals()
 
     async def answer(self, exchange: Exchange, method: str, params: Json) -> Json:
-        """The result of one request. Raises RpcError, and nothing else: the only exception-to-wire boundary."""
+        """The result of one request. Raises JsonRpcError, and nothing else: the only exception-to-wire boundary."""
         route = self._routes.get(method)
         if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
             raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
@@ -120,8 +125,8 @@ class McpServer:
             result = await route[1](exchange, params)
         except JsonRpcError:
             raise
-        except InputRequired:
-            result = self._input_required_result(exchange, method, params)
+        except QuestionsPending as pending:
+            result = self._input_required_result(exchange, method, params, pending.questions)
         except CannotAsk as exc:
             data: Json = {"requiredCapabilities": {exc.capability: {}}}
             raise JsonRpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
@@ -136,13 +141,17 @@ class McpServer:
 
     @property
     def list_changes(self) -> Sequence[str]:
-        """Which list changes a client may ask to hear of, in `subscriptions/listen` words."""
+        """The list changes a client may be notified of, by their names in `subscriptions/listen`."""
+        return list(self._providers)
+
+    @property
+    def _providers(self) -> Mapping[str, Toolbox | PromptProvider | ResourceProvider]:
         offered = {
             "toolsListChanged": self._toolbox,
             "promptsListChanged": self._prompts,
             "resourcesListChanged": self._resources,
         }
-        return [key for key, offer in offered.items() if offer is not None]
+        return {key: provider for key, provider in offered.items() if provider is not None}
 
     async def aclose(self) -> None:
         """Stop the tasks that outlive their requests."""
@@ -196,12 +205,12 @@ class McpServer:
 
     # ---- tools ----
 
-    async def _tools_list(self, exchange: Exchange, params: Json) -> Json:
-        menu = self._encode_list(() if self._toolbox is None else await self._toolbox.list(exchange.caller))
-        specs, following = paginate(menu.specs, params, lambda spec: spec.name, self._page_size)
-        return {"tools": [menu.encode_tool(spec) for spec in specs], **following}
+    async def _tools_list(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
+        tools = self._encode_list(await toolbox.list(exchange.caller))
+        specs, following = paginate(tools.specs, params, lambda spec: spec.name, self._page_size)
+        return {"tools": [tools.encode_tool(spec) for spec in specs], **following}
 
-    async def _tools_call(self, exchange: Exchange, params: Json) -> Json:
+    async def _tools_call(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
         name, arguments = params.get("name"), params.get("arguments")
         if type(name) is not str:
             raise invalid_params("`name` must be a string")
@@ -209,28 +218,31 @@ class McpServer:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
-        if exchange.envelope.stateless and self._toolbox is not None:
-            spec = self._prepare(exchange, name, arguments, await self._toolbox.list(exchange.caller))
+        if exchange.envelope.stateless:
+            spec = self._prepare(exchange, name, arguments, await toolbox.list(exchange.caller))
             if spec is not None and self.tasks.declares_tasks(exchange):
-                return await self.tasks.run(exchange, spec, lambda line: self._call(exchange, name, arguments, line))
-        return await self._call(exchange, name, arguments, exchange)
+                return await self.tasks.run(
+                    exchange, spec, lambda context: self._call(toolbox, exchange, name, arguments, context)
+                )
+        return await self._call(toolbox, exchange, name, arguments, exchange)
 
     def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
-        """What the stateless era needs to know of a tool beforehand: its mirrored headers, and if it is long."""
-        menu = self._encode_list(specs)
-        spec = menu.by_name.get(name)
+        """What the stateless era checks before a call: headers that repeat arguments, and the support of tasks."""
+        tools = self._encode_list(specs)
+        spec = tools.by_name.get(name)
         if spec is None:
             return None
         self.tasks.require_support(exchange, spec)
         if exchange.headers is not None:
-            header_params.check_param_headers(exchange.headers, menu.header_arguments(spec), arguments)
+            tools.check_headers(spec, exchange.headers, arguments)
         return spec
 
-    async def _call(self, exchange: Exchange, name: str, arguments: Json, context: CallContext) -> Json:
-        assert self._toolbox is not None
+    async def _call(
+        self, toolbox: Toolbox, exchange: Exchange, name: str, arguments: Json, context: CallContext
+    ) -> Json:
         call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, context=context)
         try:
-            result = await self._toolbox.call(call)
+            result = await toolbox.call(call)
         except (ToolNotFound, BadRequest) as exc:
             raise JsonRpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
         except InputRequired:
@@ -240,7 +252,7 @@ class McpServer:
                 raise
             result = text_result(str(exc), failed=True)
         except OpenClawError as exc:
-            # What keeps a tool from working is an answer the model can read and act on.
+            # A failed tool is a result: the model can read it and act on it.
             result = text_result(str(exc), failed=True)
         except Exception:
             logger.exception("tool %s failed", name)
@@ -253,10 +265,10 @@ class McpServer:
         return self._tool_list
 
     async def _subscriptions_listen(self, exchange: Exchange, params: Json) -> Json:
-        """Ends only when the client does; everything it hears goes down this request's own stream."""
-        wish = ListenRequest.parse(params, list_changes=self.list_changes)
-        wish = wish.with_tasks(self.tasks.filter_watchable(exchange, wish.tasks))
-        listener = ListenStream(exchange.id, wish)
+        """Ends only when the client does; its notifications are sent on this request's own stream."""
+        request = ListenRequest.parse(params, list_changes=self.list_changes)
+        request = request.with_tasks(self.tasks.filter_watchable(exchange, request.tasks))
+        listener = ListenStream(exchange.id, request)
         with self.subscriptions.register(listener):
             while True:
                 await exchange.write(await listener.next())
@@ -273,14 +285,14 @@ class McpServer:
             params["requestState"], exchange.caller, call, _read_answers(params)
         )
 
-    def _input_required_result(self, exchange: Exchange, method: str, params: Json) -> Json:
+    def _input_required_result(
+        self, exchange: Exchange, method: str, params: Json, questions: Mapping[str, InputRequest]
+    ) -> Json:
         """The result that asks the client to send the call again with answers."""
         call = _call_identity(method, params)
-        state = self._state_signer.issue_state(exchange.caller, call, exchange.pending_questions, exchange.answers)
-        questions = {
-            key: {"method": ask.method, "params": ask.params} for key, ask in exchange.pending_questions.items()
-        }
-        return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+        state = self._state_signer.issue_state(exchange.caller, call, questions, exchange.answers)
+        requests = {key: {"method": ask.method, "params": ask.params} for key, ask in questions.items()}
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
     @property
     def _state_signer(self) -> "RequestStateSigner":
@@ -310,8 +322,8 @@ class McpServer:
             "tasks/cancel": (_STATELESS, self.tasks.cancel),
         }
         if self._toolbox is not None:
-            routes["tools/list"] = (_BOTH, self._tools_list)
-            routes["tools/call"] = (_BOTH, self._tools_call)
+            routes["tools/list"] = (_BOTH, partial(self._tools_list, self._toolbox))
+            routes["tools/call"] = (_BOTH, partial(self._tools_call, self._toolbox))
         if self._prompts is not None:
             prompts = PromptMethods(self._prompts, self._page_size)
             routes["prompts/list"] = (_BOTH, prompts.list)
@@ -328,25 +340,18 @@ class McpServer:
         return routes
 
     def _connect_signals(self) -> None:
-        announce = self.subscriptions.notify_list_change
-        for key, offer in (
-            ("toolsListChanged", self._toolbox),
-            ("promptsListChanged", self._prompts),
-            ("resourcesListChanged", self._resources),
-        ):
-            if offer is not None:
-                method = mcp.LIST_CHANGE_NOTIFICATIONS[key]
-                offer.changed.connect(partial(_announce, announce, method))
+        for key, provider in self._providers.items():
+            method = mcp.LIST_CHANGE_NOTIFICATIONS[key]
+            provider.changed.connect(partial(self._on_list_change, method))
         if self._resources is not None:
             self._resources.updated.connect(self.subscriptions.notify_resource_update)
 
-
-def _announce(announce: Callable[[str], None], method: str, _: None) -> None:
-    announce(method)
+    def _on_list_change(self, method: str, _: None) -> None:
+        self.subscriptions.notify_list_change(method)
 
 
 def _read_answers(params: Json) -> dict[str, Json]:
-    """What a repeated call answers. An answer that is no object counts as not given."""
+    """The answers of a repeated call. One that is no object counts as not given."""
     responses = params.get("inputResponses")
     if type(responses) is not dict:
         return {}
@@ -354,5 +359,5 @@ def _read_answers(params: Json) -> dict[str, Json]:
 
 
 def _call_identity(method: str, params: Json) -> Json:
-    """What makes two calls the same call, whatever answers they carry."""
+    """What makes two calls the same call, with different answers too."""
     return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

@@ -1,4 +1,4 @@
-"""Many MCP servers behind one HTTP endpoint: whoever routes chooses the door, each request is served as it stands.
+"""Many MCP servers behind one HTTP endpoint: the router chooses one, each request is served by itself.
 
 Nothing of a client is kept between requests, so that any process can serve the next one. A handshake-era client gets
 an `Mcp-Session-Id` all the same: it tells one client's requests from another's when it cancels one.
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...core.model import Caller
+from ...net.asgi import Receive, Send, send_status
 from ...protocol import mcp
 from ...protocol.jsonrpc import JsonRpcId, JsonRpcNotification, JsonRpcRequest
 from .exchange import Peer
 from .http_gate import HeaderMap, HttpRefusal
-from .http_reply import HttpReply, send_status
-from .http_request import AsgiReceive, AsgiSend, SingleRequestServer, find_version_error, is_stateless
+from .http_request import HttpReply, SingleRequestServer, find_version_error, is_stateless
 from .server import McpServer
 
 MOST_PENDING_CHANGES: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
@@ -51,7 +51,7 @@ class SessionServer:
         return task is not None
 
     def close(self) -> None:
-        """Streams end now; calls end when what they wait for fails, and say why."""
+        """Streams end now; calls end with the reason when what they wait for fails."""
         self._closed = True
         for task in list(self._streams):
             task.cancel()
@@ -67,7 +67,6 @@ class SessionServer:
         """Serve a handshake-era request; a client that has a name may cancel it."""
         error = find_version_error(request, headers)
         if error is not None:
-            reply.id = request.id
             await reply.send_error(error, status=400)
         elif client is None:
             await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
@@ -91,27 +90,27 @@ class SessionServer:
         try:
             await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
         except asyncio.CancelledError:
-            if key in self._calls or task.uncancel() > 0:  # not the client's wish, or not its alone
+            if key in self._calls or task.uncancel() > 0:  # not cancelled by the client, or not by it alone
                 raise
             await reply.end_without_result()
         finally:
             self._calls.pop(key, None)
 
     async def stream_changes(self, reply: HttpReply) -> None:
-        """Tell a handshake-era listener of list changes until it goes or the door closes."""
-        unheard: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
-        news = asyncio.Event()
+        """Send list changes to a handshake-era listener until it goes or the session closes."""
+        unsent: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
+        has_messages = asyncio.Event()
 
         def push(message: bytes) -> None:
-            unheard.append(message)
-            news.set()
+            unsent.append(message)
+            has_messages.set()
 
         async def relay() -> None:
             while True:
-                await news.wait()
-                news.clear()
-                while unheard:
-                    await reply.send_event(unheard.popleft())
+                await has_messages.wait()
+                has_messages.clear()
+                while unsent:
+                    await reply.send_event(unsent.popleft())
 
         disconnect = self.server.subscriptions.connect(Peer(), push)
         try:
@@ -121,7 +120,7 @@ class SessionServer:
             disconnect()
 
     async def run_until_close(self, reply: HttpReply, work: Any) -> None:
-        """Run a stream that ends, properly, when the door closes."""
+        """Run a stream that ends, properly, when the session closes."""
         task = asyncio.current_task()
         assert task is not None
         self._streams.add(task)
@@ -140,71 +139,44 @@ async def serve(
     method: str,
     headers: HeaderMap,
     repeated_header: str | None,
-    receive: AsgiReceive,
-    send: AsgiSend,
+    receive: Receive,
+    send: Send,
     *,
     request_server: SingleRequestServer,
     client: str | None,
     assign_session_id: bool,
     cancel_elsewhere: CancelElsewhere,
 ) -> None:
-    """Serve one request at `door`. Raises Refusal.
+    """Serve one request. Raises HttpRefusal.
 
-    `client` tells requests of one handshake-era client from another's; with `introduce`, one that has no such name
-    gets it with `initialize`. A request it cancels that is not served here is handed to `elsewhere`.
+    `client` tells requests of one handshake-era client from another's; with `assign_session_id`, a client that has no
+    such name gets one with `initialize`. A request it cancels that is not served here is given to `cancel_elsewhere`.
     """
     session_server.active_requests += 1
     try:
-        if method == "POST":
-            await _post(
-                session_server,
-                headers,
-                repeated_header,
-                receive,
-                send,
-                request_server,
-                client,
-                assign_session_id,
-                cancel_elsewhere,
-            )
-        elif method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
-            raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
-        else:
+        if method != "POST":
+            if method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
+                raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
             await session_server.stream_changes(HttpReply(receive, send, accepts_stream=True))
+        elif (post := await request_server.read_message(headers, receive, send)) is not None:
+            message, reply = post
+            if is_stateless(headers):
+                work = request_server.serve_stateless(
+                    session_server.server, message, headers, repeated_header, session_server.caller, reply
+                )
+                if isinstance(message, JsonRpcRequest) and message.method == mcp.LISTEN_METHOD:
+                    work = session_server.run_until_close(reply, work)
+                await work
+            elif isinstance(message, JsonRpcRequest):
+                if assign_session_id and message.method == "initialize":
+                    reply.add_session_id(os.urandom(16).hex())
+                await session_server.serve_request(client, message, headers, reply, request_server)
+            else:
+                if isinstance(message, JsonRpcNotification) and client is not None:
+                    _handle_cancellation(session_server, client, message, cancel_elsewhere)
+                await send_status(send, 202)
     finally:
         session_server.active_requests -= 1
-
-
-async def _post(  # noqa: PLR0917  one caller, which names them all
-    session_server: SessionServer,
-    headers: HeaderMap,
-    repeated_header: str | None,
-    receive: AsgiReceive,
-    send: AsgiSend,
-    request_server: SingleRequestServer,
-    client: str | None,
-    assign_session_id: bool,
-    cancel_elsewhere: CancelElsewhere,
-) -> None:
-    post = await request_server.read_message(headers, receive, send)
-    if post is None:
-        return
-    message, reply = post
-    if is_stateless(headers):
-        work = request_server.serve_stateless(
-            session_server.server, message, headers, repeated_header, session_server.caller, reply
-        )
-        if isinstance(message, JsonRpcRequest) and message.method == mcp.LISTEN_METHOD:
-            work = session_server.run_until_close(reply, work)
-        await work
-    elif isinstance(message, JsonRpcRequest):
-        if assign_session_id and message.method == "initialize":
-            reply.headers = ((b"mcp-session-id", os.urandom(16).hex().encode()),)
-        await session_server.serve_request(client, message, headers, reply, request_server)
-    else:
-        if isinstance(message, JsonRpcNotification) and client is not None:
-            _handle_cancellation(session_server, client, message, cancel_elsewhere)
-        await send_status(send, 202)
 
 
 def _handle_cancellation(

@@ -1,4 +1,4 @@
-"""Handshake-era sessions over HTTP: memory of a client, streams it can resume, calls that outlive a connection."""
+"""Handshake-era sessions over HTTP: a client's state, streams it can resume, calls that outlive a connection."""
 
 import asyncio
 import os
@@ -9,14 +9,16 @@ from typing import Any, Final
 from ...core.errors import ToolBusy
 from ...core.model import Caller, Json
 from ...core.numbers import parse_whole_number
+from ...net.asgi import Receive, Send, send_status
+from ...net.tasks import Tasks, run_all
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest
 from .exchange import Exchange, Peer
 from .http_gate import HeaderMap, HttpRefusal
-from .http_reply import AsgiReceive, AsgiSend, HttpReply, send_status
+from .http_request import HttpReply
 from .server import McpServer
 
-IDLE: Final = 1800.0  # seconds without a request before a session is forgotten
+IDLE: Final = 1800.0  # seconds without a request before a session is dropped
 MAX_SESSIONS: Final = 10_000
 MAX_STREAMS: Final = 64  # streams one session can resume
 MAX_STORED: Final = 16 << 20  # bytes of answered requests one session can still resume; the newest stays in any case
@@ -26,12 +28,12 @@ PRIMED_SINCE: Final = "2025-11-25"  # the revision whose clients expect a stream
 
 
 class ResumableStream:
-    """What was said on one stream, kept so that a client can pick up where it lost us."""
+    """The messages of one stream, kept so that a client can resume where it lost the connection."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.closed_by_server = False
-        """The server has ended the connection; the client is to come back for the rest."""
+        """The server has ended the connection; the client is to reconnect for the rest."""
         self._events: deque[tuple[int, bytes]] = deque(maxlen=MAX_EVENTS)
         self.size = 0
         self._count = 0
@@ -57,7 +59,7 @@ class ResumableStream:
         await self._has_events.wait()
 
     def single_message(self) -> bytes | None:
-        """The one thing said, if the stream ended with it."""
+        """The only message, if the stream ended with it."""
         return self._events[0][1] if self._ended and self._count == 1 else None
 
     @property
@@ -69,7 +71,7 @@ class ResumableStream:
         return self._ended and self._count == 0
 
     async def relay(self, reply: HttpReply, *, after: int) -> None:
-        """Send everything after event `after`, as it comes, until the stream ends or is hung up."""
+        """Send everything after event `after`, as it comes, until the stream ends or its connection is closed."""
         while not self.closed_by_server:
             self._has_events.clear()
             for number, message in [event for event in self._events if event[0] > after]:
@@ -82,7 +84,7 @@ class ResumableStream:
 
 
 class McpSession:
-    """One client's memory. Its calls run on when a connection breaks; `notifications/cancelled` ends them."""
+    """One client's state. Its calls run on when a connection breaks; `notifications/cancelled` ends them."""
 
     def __init__(self, params: Json, caller: Caller, server: McpServer) -> None:
         self.id = os.urandom(16).hex()
@@ -91,17 +93,19 @@ class McpSession:
         self.peer.apply_initialize(params)
         self.last_used = time.monotonic()
         self._running: dict[JsonRpcId, asyncio.Task[None]] = {}
+        self._tasks = Tasks("mcp session")
         self._streams: dict[str, ResumableStream] = {}
         self._listen_stream: ResumableStream | None = None
         self._sequence = 0
         self._disconnect = server.subscriptions.connect(self.peer, self._announce)
 
     async def serve(self, request: JsonRpcRequest, server: McpServer, reply: HttpReply) -> None:
-        """Answer one request: as JSON if the result is all there is to say, else as a stream."""
+        """Answer one request: as JSON if there is nothing but the result, else as a stream."""
         if request.id in self._running:
             raise JsonRpcError(jsonrpc.INVALID_REQUEST, "Invalid request: this `id` is still being served")
         stream = self._new_stream()
-        work = self._running[request.id] = asyncio.ensure_future(self._run_request(request, server, stream))
+        work = self._tasks.spawn(self._run_request(request, server, stream), name=request.method)
+        self._running[request.id] = work
         work.add_done_callback(lambda _: self._running.pop(request.id, None))
         if not await reply.run_until_disconnect(stream.wait_event()):
             return
@@ -120,14 +124,14 @@ class McpSession:
         async def write(message: bytes) -> None:
             stream.append(message)
 
-        async def hang_up() -> None:
+        async def close_stream() -> None:
             if self.peer.version >= PRIMED_SINCE:
                 stream.close_connection()
 
         envelope = mcp.handshake_envelope(
             request.params, version=self.peer.version, capabilities=self.peer.capabilities
         )
-        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, close_stream=hang_up)
+        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, close_stream=close_stream)
         try:
             stream.append(
                 jsonrpc.encode_result(request.id, await server.answer(exchange, request.method, request.params))
@@ -143,7 +147,7 @@ class McpSession:
             task.cancel()
 
     def resume(self, last_event_id: str) -> tuple[ResumableStream, int]:
-        """The stream and position an event id names. Raises Refusal."""
+        """The stream and position an event id names. Raises HttpRefusal."""
         name, _, digits = last_event_id.rpartition("_")
         stream, number = self._streams.get(name), parse_whole_number(digits)
         if stream is None or number is None:
@@ -179,18 +183,14 @@ class McpSession:
         return bool(self._running)
 
     def unsubscribe(self) -> None:
-        """Stop hearing of changes, and hang up on whoever listens."""
+        """Receive no more changes, and close the listener's connection."""
         self._disconnect()
         if self._listen_stream is not None:
             self._listen_stream.close_connection()
 
     async def aclose(self) -> None:
         self.unsubscribe()
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await self._tasks.aclose()
 
 
 class McpSessions:
@@ -216,9 +216,7 @@ class McpSessions:
         self._sessions[id] = self._sessions.pop(id)  # the longest unused comes first
         return session
 
-    async def serve(
-        self, method: str, headers: HeaderMap, caller: Caller, receive: AsgiReceive, send: AsgiSend
-    ) -> None:
+    async def serve(self, method: str, headers: HeaderMap, caller: Caller, receive: Receive, send: Send) -> None:
         """GET opens or resumes a stream; DELETE ends the session."""
         id = headers.get("mcp-session-id")
         if id is None:
@@ -236,8 +234,7 @@ class McpSessions:
         await reply.run_until_disconnect(stream.relay(reply, after=after))
 
     async def aclose(self) -> None:
-        for session in list(self._sessions.values()):
-            await session.aclose()
+        await run_all(session.aclose() for session in self._sessions.values())
         self._sessions.clear()
 
     def _drop_idle(self) -> None:

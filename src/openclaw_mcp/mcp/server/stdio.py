@@ -30,7 +30,7 @@ OnInitialize = Callable[[Json], None]
 
 
 class StdioHandover:
-    """What happened on the pipe before this module was loaded: see `boot`."""
+    """The state of the pipe before this module was loaded: see `boot`."""
 
     __slots__ = ("initialize", "output", "pending")
 
@@ -44,7 +44,7 @@ class StdioHandover:
 
 
 def claim_output() -> int:
-    """Take the wire for ourselves: whatever else prints to stdout from now on goes to stderr."""
+    """Take stdout for ourselves: everything else that is printed there from now on goes to stderr."""
     wire = os.dup(1)
     os.dup2(2, 1)
     return wire
@@ -59,9 +59,9 @@ async def serve(
     shutdown_grace: float = SHUTDOWN_GRACE,
     on_initialize: OnInitialize | None = None,
 ) -> None:
-    """Answer until end of input, then let running calls finish for `last_answers` seconds; a signal ends them at once.
+    """Answer until end of input, then let calls finish for `shutdown_grace` seconds; a signal ends them at once.
 
-    `introduced` hears the parameters of each `initialize`.
+    `on_initialize` gets the parameters of each `initialize`.
     """
     handover = handover or StdioHandover(claim_output())
     pipe = _StdioConnection(server, caller, longest_line, handover.output, on_initialize)
@@ -69,6 +69,7 @@ async def serve(
         pipe.apply_initialize(handover.initialize)
     if handover.pending:
         pipe.feed(handover.pending)
+        await asyncio.sleep(0)  # a first answer goes out before signals are handled: asyncio loads `inspect` for them
     with _handle_signals(pipe.interrupt):
         try:
             pipe.open_input()
@@ -80,28 +81,28 @@ async def serve(
 
 @contextlib.contextmanager
 def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """A signal to end is heeded in order; the second one ends the process. What is ignored stays ignored."""
+    """The first signal to end stops the server in order; the second ends the process. Ignored ones stay ignored."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def let_go() -> None:
+    def remove_handlers() -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
         numbers.clear()
 
-    def heed() -> None:
-        let_go()
+    def on_signal() -> None:
+        remove_handlers()
         stop()
 
     for number in numbers:
-        loop.add_signal_handler(number, heed)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
-        let_go()
+        remove_handlers()
 
 
 class _StdioConnection:
@@ -123,7 +124,7 @@ class _StdioConnection:
         self._is_feeding = False
         self._flushing = False
         self._disconnect: Callable[[], None] | None = None
-        self._interrupt_event = asyncio.Event()
+        self._interrupted: asyncio.Future[None] = self._loop.create_future()
         self._input = StdinReader(self.feed)
         self._output = DescriptorWriter(output, pause=self._input.pause, resume=self._input.resume, on_broken=self.end)
 
@@ -136,7 +137,7 @@ class _StdioConnection:
         lines = self._lines.feed(data) if data else [self._lines.take_rest()]
         lines.reverse()
         while lines:
-            self._handle_line(lines.pop())  # nobody else keeps it: a line may be hundreds of megabytes
+            self._handle_line(lines.pop())  # nothing else holds it: a line may be hundreds of megabytes
         self._is_feeding = False
         if not self._starting:
             self.flush()
@@ -145,7 +146,8 @@ class _StdioConnection:
 
     def interrupt(self) -> None:
         """End now: no call is waited for."""
-        self._interrupt_event.set()
+        if not self._interrupted.done():
+            self._interrupted.set_result(None)
         self.end()
 
     def end(self) -> None:
@@ -204,7 +206,7 @@ class _StdioConnection:
         return Exchange(request.id, envelope, self._caller, peer=self._peer, write=self._write)
 
     def apply_initialize(self, params: Json) -> None:
-        """A handshake-era client has said who it is: it hears of changes from now on."""
+        """A handshake-era client has introduced itself: it is notified of changes from now on."""
         self._peer.apply_initialize(params)
         if self._on_initialize is not None:
             self._on_initialize(params)
@@ -254,23 +256,24 @@ class _StdioConnection:
             self._outgoing.clear()
             self._output.write(data)
 
-    async def _wait_for_calls(self, running: list[asyncio.Task[None]], seconds: float) -> None:
-        """Wait for them all, or until somebody is in a hurry."""
-        hurry, done = asyncio.ensure_future(self._interrupt_event.wait()), asyncio.ensure_future(asyncio.wait(running))
+    async def _wait_for_calls(self, running: set[asyncio.Task[None]], seconds: float) -> None:
+        """Wait for them all, or until the server is interrupted or its client is gone."""
         end = self._loop.time() + seconds
-        try:
-            while not (hurry.done() or done.done() or self._output.is_closed) and (left := end - self._loop.time()) > 0:
-                # A killed client closes both its ends, one a moment after the other; nobody tells of the second.
-                await asyncio.wait((hurry, done), timeout=min(POLL_INTERVAL, left), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            hurry.cancel()
-            done.cancel()
+        while (
+            running
+            and not (self._interrupted.done() or self._output.is_closed)
+            and (left := end - self._loop.time()) > 0
+        ):
+            # A killed client closes both its ends, one a moment after the other; no event reports the second.
+            waiting = {*running, self._interrupted}
+            await asyncio.wait(waiting, timeout=min(POLL_INTERVAL, left), return_when=asyncio.FIRST_COMPLETED)
+            running = {task for task in running if not task.done()}
 
     async def close(self, shutdown_grace: float) -> None:
         self._input.close()
         if self._disconnect is not None:
             self._disconnect()
-        running = list(self._running.values())
+        running = set(self._running.values())
         if running and not self._output.is_closed:
             await self._wait_for_calls(running, shutdown_grace)
         for task in running:
@@ -278,13 +281,13 @@ class _StdioConnection:
         if running:
             await asyncio.wait(running)
         self.flush()
-        await self._output.close(0 if self._interrupt_event.is_set() else shutdown_grace)
+        await self._output.close(0 if self._interrupted.done() else shutdown_grace)
 
 
 if sys.version_info >= (3, 12):
 
     def _start_task(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Run at once as far as it goes: most answers need no turn of the loop."""
+        """Run at once until it first waits: most answers need no turn of the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:

@@ -1,4 +1,4 @@
-"""Who wants to hear of changes: `subscriptions/listen` streams and handshake-era connections."""
+"""Clients that are notified of changes: `subscriptions/listen` streams and handshake-era connections."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ Push = Callable[[bytes], None]
 
 
 class ListenRequest(Struct, frozen=True):
-    """What a listen request asked to hear of."""
+    """What a listen request asked to be notified of."""
 
     methods: frozenset[str]
     resources: frozenset[str]
@@ -31,7 +31,7 @@ class ListenRequest(Struct, frozen=True):
 
     @classmethod
     def parse(cls, params: Json, *, list_changes: Iterable[str]) -> "ListenRequest":
-        """`offers` are the list changes this server can announce. Raises RpcError."""
+        """`list_changes` are those this server can announce. Raises JsonRpcError."""
         asked = params.get("notifications")
         if type(asked) is not dict:
             raise invalid_params("`notifications` must be an object")
@@ -47,7 +47,7 @@ class ListenRequest(Struct, frozen=True):
         return cls(methods, frozenset(resources), frozenset(tasks), shape)
 
     def with_tasks(self, tasks: frozenset[str]) -> "ListenRequest":
-        """The same wish, about these tasks only."""
+        """The same request, for these tasks only."""
         if tasks == self.tasks:
             return self
         shape = {**self.acknowledgement, "taskIds": sorted(tasks)}
@@ -66,7 +66,7 @@ class ListenStream:
         self.notify("notifications/subscriptions/acknowledged", {"notifications": request.acknowledgement})
 
     def notify(self, method: str, params: Json) -> bool:
-        """Queue a notification; False: one too many is dropped, each only says *look again*."""
+        """Queue a notification; False when the queue is full and it is dropped: each only says *look again*."""
         if self._queue.full():
             return False
         meta = {**params.get("_meta", {}), mcp.SUBSCRIPTION_ID: self._id}
@@ -78,7 +78,7 @@ class ListenStream:
 
 
 class Subscriptions:
-    """Fans each change out to every stream that wants it."""
+    """Sends each change to every stream that asked for it."""
 
     def __init__(self) -> None:
         self._listeners: set[ListenStream] = set()
@@ -93,9 +93,13 @@ class Subscriptions:
             self._listeners.discard(listener)
 
     def connect(self, peer: Peer, push: Push) -> Callable[[], None]:
-        """A handshake-era connection hears every list change, and the resources it subscribed to."""
+        """A handshake-era connection gets every list change, and updates of the resources it subscribed to."""
         self._peers[peer] = push
-        return lambda: self._peers.pop(peer, None) and None
+
+        def disconnect() -> None:
+            self._peers.pop(peer, None)
+
+        return disconnect
 
     def notify_list_change(self, method: str) -> None:
         for listener in list(self._listeners):
@@ -117,10 +121,10 @@ class Subscriptions:
                 push(message)
 
     def notify_task_change(self, task: str, params: Json) -> bool:
-        """Whether anybody hears of it."""
+        """Whether any stream gets it."""
         watching = [listener for listener in self._listeners if task in listener.request.tasks]
-        heard = [listener.notify("notifications/tasks", params) for listener in watching]
-        return any(heard)
+        notified = [listener.notify("notifications/tasks", params) for listener in watching]
+        return any(notified)
 
 
 def _read_strings(requested: Json, key: str) -> list[str]:

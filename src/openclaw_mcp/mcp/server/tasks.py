@@ -1,39 +1,49 @@
 """The Tasks extension of the stateless era: a long call becomes a task, and the client polls it.
 
-A task belongs to the caller who started it; to anybody else it does not exist.
+A task belongs to the caller who started it; for all others it does not exist.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal
 
 from ...core.errors import ToolBusy
 from ...core.model import InputRequest, Json, ToolSpec
 from ...core.ports import LogLevel
+from ...net.tasks import Tasks
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError
 from .exchange import Exchange, fresh_key, invalid_params
 
 logger = logging.getLogger(__name__)
 
-LIFETIME: Final = 3600.0  # seconds a task can be read, from its making
+LIFETIME: Final = 3600.0  # seconds a task can be read after it was made; what still runs then is stopped
 POLL_EVERY: Final = 500  # milliseconds we suggest between two polls
 MAX_TASKS: Final = 1000  # tasks kept at once, running or done
 
 McpTaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 AnnounceTask = Callable[[str, Json], bool]
-"""Tell whoever watches a task how it stands; whether anybody does."""
+"""Notify those who watch a task of its state; whether there are any."""
 TaskClock = Callable[[], float]
-RunCall = Callable[["_Task"], Awaitable[Json]]
+RunCall = Callable[["_Task"], Coroutine[Any, Any, Json]]
 
 
 class _Task:
-    """One call that goes on after its request was answered. A `Line` for the tool."""
+    """One call that continues after its request was answered. A `CallContext` for the tool."""
 
-    def __init__(self, exchange: Exchange, announce: AnnounceTask, clock: TaskClock) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        spec: ToolSpec,
+        run_call: RunCall,
+        *,
+        announce: AnnounceTask,
+        clock: TaskClock,
+        tasks: Tasks,
+    ) -> None:
         self.id = os.urandom(16).hex()
         self.caller = exchange.caller
         self.status: McpTaskStatus = "working"
@@ -42,8 +52,10 @@ class _Task:
         self.error: JsonRpcError | None = None
         self.questions: dict[str, InputRequest] = {}
         self.expires = clock() + LIFETIME
-        self.work: asyncio.Task[Json] | None = None
-        self.detached = asyncio.Event()
+        self.detached = spec.task != "inline"
+        """Whether the request was answered with the task, or is about to be."""
+        self.decided = asyncio.Event()
+        """Set once the call has ended or was detached: then the request can be answered."""
         self._exchange = exchange
         self._announce = announce
         self._used_keys: set[str] = set()
@@ -52,6 +64,8 @@ class _Task:
         self._answers: dict[str, asyncio.Future[Json]] = {}
         self._clock = clock
         self._created_at = self._updated_at = clock()
+        self.work = tasks.spawn(run_call(self), name=f"{spec.name}, task {self.id}", on_failure="raise")
+        self.work.add_done_callback(self._on_end)
 
     def summary(self) -> Json:
         shape: Json = {
@@ -79,7 +93,7 @@ class _Task:
         return shape
 
     def accept_answers(self, responses: Json) -> None:
-        """Take answers; keys nobody asked for, never shown, or answered already, are ignored."""
+        """Take answers; keys that were never asked, never shown, or answered already, are ignored."""
         for key, response in responses.items():
             answer = self._answers.get(key)
             if answer is None or answer.done() or key not in self._sent_questions:
@@ -91,8 +105,9 @@ class _Task:
         if self.status == "input_required" and not self.questions:
             self._set_status("working")
 
-    def finish(self, work: asyncio.Task[Json]) -> None:
-        if not self.detached.is_set():  # the request itself is still there to be answered
+    def _on_end(self, work: asyncio.Task[Json]) -> None:
+        self.decided.set()
+        if not self.detached:  # the request itself gets the result
             return
         if work.cancelled():
             self._set_status("cancelled")
@@ -111,32 +126,32 @@ class _Task:
     def _set_status(self, status: McpTaskStatus) -> None:
         self.status = status
         self._updated_at = self._clock()
-        if self.detached.is_set() and self._announce(self.id, self.detail()):
+        if self.detached and self._announce(self.id, self.detail()):
             self._sent_questions.update(self.questions)
 
     def detail_for_client(self) -> Json:
-        """As `detail`, for the client itself: from now on it may answer what it sees."""
+        """As `detail`, for the client itself: from now on it may answer the questions it sees."""
         self._sent_questions.update(self.questions)
         return self.detail()
 
-    # ---- Line: until it is detached, the call speaks as any other ----
+    # ---- CallContext: until it is detached, the call reports like any other ----
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
-        if not self.detached.is_set():
+        if not self.detached:
             await self._exchange.progress(value, total=total, message=message)
         elif message is not None:
             self.message = message
             self._set_status(self.status)
 
     async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
-        if not self.detached.is_set():
+        if not self.detached:
             await self._exchange.log(level, data, logger=logger)
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return self._exchange.can_ask(capability, mode)
 
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
-        if not self.detached.is_set():
+        if not self.detached:
             return await self._exchange.ask(questions)
         self._exchange.require_capabilities(questions)
         given = self._exchange.find_answers(questions)
@@ -156,7 +171,8 @@ class _Task:
                 self.questions.pop(fresh, None)
 
     async def detach(self) -> None:
-        self.detached.set()
+        self.detached = True
+        self.decided.set()
         # Lets the request be answered with the task before the long part begins.
         await asyncio.sleep(0)
 
@@ -168,6 +184,7 @@ class McpTasks:
         self._announce = announce
         self._clock = clock
         self._tasks: dict[str, _Task] = {}
+        self._running = Tasks("mcp tasks")
 
     def declares_tasks(self, exchange: Exchange) -> bool:
         """Whether this very request says its client can poll tasks."""
@@ -176,23 +193,16 @@ class McpTasks:
 
     async def run(self, exchange: Exchange, spec: ToolSpec, run_call: RunCall) -> Json:
         """Make the call; its result, or the task it turned into. Only for clients that declared the extension."""
-        task = _Task(exchange, self._announce, self._clock)
-        if spec.task != "inline":
-            task.detached.set()
-        work = task.work = asyncio.ensure_future(run_call(task))
-        work.add_done_callback(task.finish)
-        if not task.detached.is_set():
-            flag = asyncio.ensure_future(task.detached.wait())
+        task = _Task(exchange, spec, run_call, announce=self._announce, clock=self._clock, tasks=self._running)
+        if not task.detached:
             try:
-                await asyncio.wait((work, flag), return_when=asyncio.FIRST_COMPLETED)
+                await task.decided.wait()
             except asyncio.CancelledError:
-                work.cancel()
+                task.work.cancel()
                 raise
-            finally:
-                flag.cancel()
-            if not task.detached.is_set():
-                return await work
-        self._add_task(task)
+            if not task.detached:
+                return await task.work
+        await self._add_task(task)
         return {"resultType": "task", **task.summary()}
 
     async def get(self, exchange: Exchange, params: Json) -> Json:
@@ -208,9 +218,9 @@ class McpTasks:
 
     async def cancel(self, exchange: Exchange, params: Json) -> Json:
         task = self._find(exchange, params)
-        if task.work is not None and not task.work.done():
+        if not task.work.done():
             task.work.cancel()
-            # The answer promises that the work has been told; it may still be cleaning up.
+            # The answer promises that the cancellation was delivered; the work may still be cleaning up.
             await asyncio.sleep(0)
         return {}
 
@@ -226,11 +236,7 @@ class McpTasks:
 
     async def aclose(self) -> None:
         """Stop every running task and wait until each has ended."""
-        works = [task.work for task in self._tasks.values() if task.work is not None and not task.work.done()]
-        for work in works:
-            work.cancel()
-        if works:
-            await asyncio.wait(works)
+        await self._running.aclose()
 
     def _find(self, exchange: Exchange, params: Json) -> _Task:
         if not self.declares_tasks(exchange):
@@ -241,15 +247,16 @@ class McpTasks:
             raise invalid_params("`taskId` names no task of yours; it may have expired")
         return task
 
-    def _add_task(self, task: _Task) -> None:
+    async def _add_task(self, task: _Task) -> None:
         now = self._clock()
         for id, kept in list(self._tasks.items()):
             if kept.expires > now:  # in the order they were made, and all live as long
                 break
+            kept.work.cancel()  # its result could no longer be read
             del self._tasks[id]
         if len(self._tasks) >= MAX_TASKS:
-            assert task.work is not None
             task.work.cancel()
+            await asyncio.wait((task.work,))
             raise ToolBusy(f"{MAX_TASKS} tasks are kept already; try again later")
         self._tasks[task.id] = task
 

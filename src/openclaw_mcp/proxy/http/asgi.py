@@ -8,8 +8,10 @@ from starlette.types import ASGIApp
 
 from ...mcp.server import session_server
 from ...mcp.server.http_gate import HttpRefusal
-from ...mcp.server.http_reply import send_refusal
-from ...mcp.server.http_request import AsgiReceive, AsgiScope, AsgiSend, SingleRequestServer, read_headers
+from ...mcp.server.http_request import SingleRequestServer, read_headers, send_refusal
+from ...net.asgi import Receive as AsgiReceive
+from ...net.asgi import Scope as AsgiScope
+from ...net.asgi import Send as AsgiSend
 from ..engine.app_session import StoreDown
 from ..state import ProxyState
 from .api import Api

@@ -11,7 +11,7 @@ from websockets.server import ServerProtocol
 
 from ...core.errors import OpenClawError
 from ...mcp.server.http_gate import HttpRefusal
-from ...mcp.server.http_request import AsgiScope
+from ...net.asgi import Scope as AsgiScope
 from ...net.websocket_server import TRY_LATER, AcceptedWebSocket
 from ..engine import bridge as bridges
 from ..engine.app_session import BridgeTaken, SessionGone

@@ -17,7 +17,8 @@ from openclaw_mcp.core.model import Json
 from openclaw_mcp.gateway.wiring.embedded import EmbeddedGateway
 from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
-from openclaw_mcp.order.conversation import AgentOrder, run_order
+from openclaw_mcp.order.conversation import AgentOrder
+from openclaw_mcp.order.local_order import run_local_order
 from openclaw_mcp.protocol.gateway_frames import EventFrame
 
 from ...rpc.gateways import BACKEND, EVERY
@@ -198,7 +199,9 @@ def test_the_agent_within_another_program_is_the_model_too(tmp_path: Path) -> No
 
 async def _embedded(folder: Path) -> str:
     async with asyncio.timeout(WAIT), EmbeddedGateway(folder) as agent:
-        said = [event async for event in run_order(agent, AgentOrder(message="hi", session_key="agent:main:main"))]
+        said = [
+            event async for event in run_local_order(agent, AgentOrder(message="hi", session_key="agent:main:main"))
+        ]
     assert isinstance(said[-1], TurnCompleted)
     return said[-1].text or ""
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ...core.channel import ChannelRefused, ChatAddress
-from ...core.claw_methods import TOOLS_BY_ACTION
-from ...core.model import Json
-from ...core.numbers import parse_whole_number
+from .channel import ChannelRefused, ChatAddress
+from .claw_methods import TOOLS_BY_ACTION
+from .model import Json
+from .numbers import parse_whole_number
 
 MAX_TARGETS: Final = 100  # conversations of one broadcast
 MAX_ID_LENGTH: Final = 256  # characters of a thread's id; no messenger has longer ones
@@ -36,6 +36,8 @@ class ActionRequest(Struct, frozen=True, kw_only=True):
     target: str | None = None
     targets: tuple[str, ...] = ()
     text: str = ""
+    written_text: str = ""
+    """As the client wrote it, which is how it records the message: line breaks may be spelled `\\n`."""
     media: tuple[str, ...] = ()
     file_name: str | None = None
     reply_to: str | None = None
@@ -70,6 +72,7 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         target=target,
         targets=_text_list(params, "targets"),
         text=text.replace("\\n", "\n"),
+        written_text=text,
         media=_media(params),
         file_name=_text(params, "filename", "fileName"),
         reply_to=_text(params, "replyTo", "replyToId"),

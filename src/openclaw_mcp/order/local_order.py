@@ -1,0 +1,105 @@
+"""One order carried out in this process: `chat.send`, then its run's events, typed as the agent made them."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from ..core.agent import (
+    AgentEvent,
+    AnswerBlock,
+    MediaAttached,
+    PartialAnswer,
+    ToolOutcome,
+    ToolUse,
+    TurnCompleted,
+    TurnFailed,
+)
+from ..core.gateway_port import LocalGateway
+from ..core.sessions import RunEnded, RunEvent, RunOutput
+from .conversation import ADMIT_TIMEOUT, STOPPED, AgentOrder, chat_send_params, media_events, message_text, stop_run
+
+PARTIAL_INTERVAL: Final = 0.075  # seconds between two reports of the text so far: faster than eyes, slower than tokens
+
+
+async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+    """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
+    reader = _RunReader(str(uuid.uuid4()))
+    disconnect = gateway.run_events.connect(reader.on_run_event)
+    ended = False
+    try:
+        params = chat_send_params(order, reader.run_id, [item.data for item in order.attachments])
+        await gateway.call("chat.send", params, within=ADMIT_TIMEOUT)
+        while not ended:
+            event = await reader.events.get()
+            ended = isinstance(event, TurnCompleted | TurnFailed)
+            yield event
+    finally:
+        disconnect()
+        reader.close()
+        if not ended:
+            await stop_run(gateway, order, reader.run_id)
+
+
+class _RunReader:
+    """Turns the events of one run into those of an order: text as growing snapshots, not too often, then the end."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.events: asyncio.Queue[AgentEvent] = asyncio.Queue()
+        self._text = ""
+        self._reported_text = ""
+        self._next_report = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._media: list[MediaAttached] = []
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def on_run_event(self, event: RunEvent) -> None:
+        match event:
+            case RunOutput(run=run, event=output) if run.run_id == self.run_id:
+                self._on_output(output)
+            case RunEnded(run=run) if run.run_id == self.run_id:
+                self._on_end(event)
+
+    def _on_output(self, event: AgentEvent) -> None:
+        match event:
+            case PartialAnswer(text=text, replace=replace):
+                self._text = text if replace else self._text + text
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_at(self._next_report, self._report_text)
+            case ToolUse():
+                self._report_text()
+                self.events.put_nowait(event)
+            case ToolOutcome(content=content):
+                self._put(*media_events({"content": list(content)}))
+            case MediaAttached(attachment=item) if item.data is not None:
+                self._media.append(event)
+
+    def _report_text(self) -> None:
+        self.close()
+        if self._text != self._reported_text:
+            self._reported_text = self._text
+            self._next_report = asyncio.get_running_loop().time() + PARTIAL_INTERVAL
+            self.events.put_nowait(PartialAnswer(text=self._text, replace=True))
+
+    def _on_end(self, event: RunEnded) -> None:
+        self._report_text()
+        if self._text:
+            self.events.put_nowait(AnswerBlock(text=self._text))
+        run = event.run
+        if run.status == "aborted":
+            self._put(TurnFailed(message=STOPPED))
+        elif run.status != "ok":
+            self._put(TurnFailed(message=run.error or "the agent failed"))
+        else:
+            answer = next((message.body for message in reversed(event.messages) if message.role == "assistant"), None)
+            # A run that another process carried out left its pictures in the answer alone.
+            self._put(*(self._media or media_events(answer)), TurnCompleted(text=message_text(answer)))
+
+    def _put(self, *events: AgentEvent) -> None:
+        for event in events:
+            self.events.put_nowait(event)
