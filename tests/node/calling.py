@@ -14,6 +14,7 @@ import msgspec
 from openclaw_mcp.core.model import LOCAL_CALLER, Audio, Embedded, Image, Json, Text, ToolCall, ToolResult
 from openclaw_mcp.core.ports import NullCallContext
 from openclaw_mcp.node.capability import Capability
+from openclaw_mcp.node.registry import CapabilityRegistry
 from tests.programs import need
 
 CALL_WAIT = 60.0  # seconds; a cold Chromium on a busy machine
@@ -36,6 +37,13 @@ async def call(capability: Capability, name: str, *, line: Any = None, **argumen
     command = next(command for command in capability.commands() if command.spec.name == name)
     made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line or NullCallContext())
     return await asyncio.wait_for(command.run(made), CALL_WAIT)
+
+
+async def call_if_available(capability: Capability, name: str, **arguments: Any) -> ToolResult:
+    """As `call`, after the check that the node makes once per call."""
+    registry = CapabilityRegistry()
+    registry.add(capability)
+    return await registry.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments))
 
 
 async def agree(call: ToolCall, what: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from dbus_fast.aio import MessageBus
 from dbus_fast.constants import PropertyAccess
 from dbus_fast.service import ServiceInterface, dbus_method, dbus_property, dbus_signal
-from msgspec import Struct
 
 from openclaw_mcp.core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.location import LocationCapability
+from openclaw_mcp.node.settings import FixedPosition, NodeSettings
 from tests.node.calling import call, running, told
 from tests.programs import need
 
@@ -28,10 +28,7 @@ CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 </busconfig>"""
 
 
-class Written(Struct, frozen=True):
-    latitude: float = 52.52
-    longitude: float = 13.405
-    accuracy: float = 50.0
+HERE = FixedPosition(latitude=52.52, longitude=13.405, accuracy=50.0)
 
 
 @pytest.fixture
@@ -133,7 +130,7 @@ async def twin(address: str) -> AsyncIterator[Client]:
 
 
 def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
-    location = LocationCapability(fixed_position=Written())
+    location = LocationCapability(settings=lambda: NodeSettings(location_fixed=HERE))
 
     value = told(asyncio.run(call(location, "location.get")))
 

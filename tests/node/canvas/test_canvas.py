@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.canvas import browser_page
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
+from openclaw_mcp.node.settings import NodeSettings
 from tests.node.calling import call, children, picture, running, told, virtual_screen
 from tests.programs import need
 
@@ -87,10 +88,11 @@ def lines(*messages: Any) -> str:
 
 @contextlib.asynccontextmanager
 async def canvas(
-    tmp_path: Path, *, environ: dict[str, str] | None = None, **options: Any
+    tmp_path: Path, *, environ: dict[str, str] | None = None, trusted: Sequence[str] = ()
 ) -> AsyncIterator[CanvasCapability]:
     need("chromium", package="chromium")
-    made = CanvasCapability(state_dir=tmp_path, environ=environ or NO_SCREEN, **options)
+    settings = NodeSettings(canvas_trusted=tuple(trusted))
+    made = CanvasCapability(state_dir=tmp_path, settings=lambda: settings, environ=environ or NO_SCREEN)
     try:
         yield made
     finally:
@@ -394,7 +396,7 @@ def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(t
         async with canvas(tmp_path) as made:
             with pytest.raises(ToolError, match="CANVAS"):
                 await call(made, "canvas.present", url="about:blank")
-                await made._page._call_page("Page.crash")  # what a bug in the renderer does
+                await made._page._require_browser().call("Page.crash")  # what a bug in the renderer does
             assert await value(made, "location.href") == "about:blank"
 
     asyncio.run(scene())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolError
-from openclaw_mcp.node.canvas import browser_page
+from openclaw_mcp.node.canvas import open_browser
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
 from tests.node.calling import call
@@ -222,7 +222,7 @@ def test_a_browser_that_does_not_use_the_proxy_shows_nothing(
 ) -> None:
     """As one may that a policy of the machine rules."""
     given = ForwardProxy.options
-    monkeypatch.setattr(browser_page, "PAGE_WAIT", 3.0)
+    monkeypatch.setattr(open_browser, "PAGE_WAIT", 3.0)
 
     async def scene() -> None:
         other = Site()

@@ -52,7 +52,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator[Client]:
-    proxy = ForwardProxy(trusted)
+    proxy = ForwardProxy(lambda: trusted)
     await proxy.start()
     try:
         yield Client(proxy)
@@ -96,7 +96,7 @@ def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given:
 )
 def test_nobody_else_is_told_its_secret(challenge: dict[str, str]) -> None:
     async def scene() -> None:
-        proxy = ForwardProxy(frozenset())
+        proxy = ForwardProxy(frozenset)
         await proxy.start()
         address = Client(proxy).address
         asked = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
@@ -259,8 +259,9 @@ def test_it_ends_with_its_browser(tmp_path: Path) -> None:
     async def scene() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html="x")
-            proxy = made._page._proxy
-            assert proxy is not None
+            browser = made._page._browser
+            assert browser is not None
+            proxy = browser.proxy
             client = Client(proxy)
             async with client.connected() as (reader, _):
                 os.kill(made.browser_pid or 0, signal.SIGKILL)
@@ -268,7 +269,7 @@ def test_it_ends_with_its_browser(tmp_path: Path) -> None:
             with pytest.raises(ConnectionRefusedError):
                 await client.answer("")
             await call(made, "canvas.eval", script="1")
-            second = Client(made._page._proxy or proxy)
+            second = Client(made._page._browser.proxy if made._page._browser else proxy)
             assert second.secret != client.secret
             await call(made, "canvas.hide")
             with pytest.raises(ConnectionRefusedError):

@@ -12,6 +12,7 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError, ToolUnavailable
 from openclaw_mcp.core.model import ToolCall
 from openclaw_mcp.node.media.camera import CameraCapability
+from openclaw_mcp.node.settings import NodeSettings
 from tests.node.calling import Heard, agree, call, children, film, picture, probed, told
 from tests.programs import need
 
@@ -21,7 +22,8 @@ SINE = ("-f", "lavfi", "-i", "sine=frequency=440")
 
 def camera(**options: Any) -> CameraCapability:
     need("ffmpeg", package="ffmpeg")
-    return CameraCapability(**{"consent": agree, "source": BARS, "environ": {}, **options})
+    settings = NodeSettings(camera_source=options.pop("source", BARS), camera_device=options.pop("device", None))
+    return CameraCapability(**{"consent": agree, "settings": lambda: settings, "environ": {}, **options})
 
 
 def test_a_photo_shows_what_the_camera_sees() -> None:

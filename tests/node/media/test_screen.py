@@ -18,7 +18,19 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolUnavailable
 from openclaw_mcp.core.model import Json, ToolCall
 from openclaw_mcp.node.media.screen import ScreenCapability
-from tests.node.calling import Heard, agree, call, children, film, picture, probed, running, told, virtual_screen
+from tests.node.calling import (
+    Heard,
+    agree,
+    call,
+    call_if_available,
+    children,
+    film,
+    picture,
+    probed,
+    running,
+    told,
+    virtual_screen,
+)
 from tests.programs import need
 
 BLUE = (0x33, 0x66, 0xCC)
@@ -196,7 +208,7 @@ def test_without_a_display_both_commands_are_missing_with_a_remedy() -> None:
             assert missing is not None
             assert "xvfb-run" in missing.remedy
             with pytest.raises(ToolUnavailable, match="no screen here"):
-                asyncio.run(call(screen, command))
+                asyncio.run(call_if_available(screen, command))
 
 
 def test_on_wayland_the_remedy_names_grim_or_x11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
-from ..exec.child_process import run_program
+from ..exec.process import run_tool
 
 SYNTHESIS_WAIT: Final = 60.0  # seconds a voice may take over the longest text
 MAX_SOUND: Final = 64 << 20  # bytes; 5,000 characters read slowly are about 20 MB
@@ -58,7 +58,7 @@ class SystemVoice:
         with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as folder:
             path = Path(folder) / "speech.wav"
             argv, environ = self._command_line(path, voice), {**self._environ, "OPENCLAW_SPEECH": str(path)}
-            done = await run_program(argv, seconds=SYNTHESIS_WAIT, most=MAX_SOUND, stdin=text.encode(), env=environ)
+            done = await run_tool(argv, seconds=SYNTHESIS_WAIT, max_bytes=MAX_SOUND, stdin=text.encode(), env=environ)
             data = path.read_bytes() if path.exists() else done.output
         if done.code or len(data) <= WAV_HEADER:
             raise ToolError(f"Speak failed: {done.error_line or f'{self._program} gave no sound'}")

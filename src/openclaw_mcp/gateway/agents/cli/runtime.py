@@ -24,11 +24,12 @@ from ....core.mime import suffix_of
 from ....core.model_name import check_model_name
 from ....core.ports import ProcessGuard
 from ....core.providers import cli_model
+from ....net.processes import RUN_MARK_VARIABLE
 from . import errors
 from .confinement import filter_environment, prepare_confined_folder, read_workspace_instructions
 from .dialect import CliAdapter, CliEventReader, CliTurn, classify_error
 from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
-from .process import RUN_MARK_VARIABLE, CliCommand, CliProcess, CliSilentError
+from .process import CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
 from .settings import CliSettings, base_environment, find_secrets, parse_cli_settings
@@ -254,7 +255,9 @@ class CliAttempt:
         job, order = self._prepared, await self._prepared.build_cli_turn(self.resume_state)
         self._reader = job.adapter.create_reader(order)
         try:
-            async with CliProcess(await job.build_command(order), job.settings.timeouts, job.guard) as program:
+            async with await CliProcess.start(
+                await job.build_command(order), job.settings.timeouts, job.guard
+            ) as program:
                 async with aclosing(self._read_events(program)) as heard:
                     async for event in heard:
                         yield event
