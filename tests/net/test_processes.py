@@ -56,6 +56,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def wait_until_gone(pid: int) -> None:
     while is_running(pid):  # noqa: ASYNC110  the end of another's child has no event
         await asyncio.sleep(0.01)
@@ -434,5 +438,29 @@ def test_output_pieces_reach_a_callback(run: Run) -> None:
             await process.wait_finished()
 
         assert (b"".join(pieces), ends) == (b"hello\n", [True])
+
+    run(work())
+
+
+def test_a_start_that_is_cancelled_leaves_no_process_and_no_open_pipe(run: Run) -> None:
+    async def work() -> None:
+        async with await start_process(
+            ["/bin/true"], stdout=KeptOutput()
+        ) as first:  # so that the loop has what it needs
+            await first.wait()
+        before, guard = count_descriptors(), RecordingGuard()
+        for turns in range(6):
+            starting = asyncio.ensure_future(
+                start_process(["/bin/cat"], stdin=Input(), stdout=KeptOutput(), stderr=KeptOutput(), guard=guard)
+            )
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (await starting).aclose()
+        await asyncio.sleep(0.05)
+
+        assert not any(map(is_running, guard.groups))
+        assert count_descriptors() <= before
 
     run(work())

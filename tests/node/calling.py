@@ -43,7 +43,8 @@ async def call_if_available(capability: Capability, name: str, **arguments: Any)
     """As `call`, after the check that the node makes once per call."""
     registry = CapabilityRegistry()
     registry.add(capability)
-    return await registry.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments))
+    made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=NullCallContext())
+    return await registry.call(made)
 
 
 async def agree(call: ToolCall, what: str) -> None:

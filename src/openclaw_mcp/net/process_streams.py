@@ -132,7 +132,7 @@ class LineOutput(Output):
     def take_line(self) -> bytes | None:
         """The next line, without its newline; None in place of one that was longer than the limit."""
         line = self._lines.popleft()
-        if len(self._lines) < self._max_waiting // 2:
+        if len(self._lines) <= self._max_waiting // 2:
             self.resume()
         return line
 

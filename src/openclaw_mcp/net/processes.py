@@ -100,7 +100,7 @@ async def start_process(
     channel = Input() if isinstance(stdin, bytes) else stdin
     process = Process(child, stdin=channel, outputs=(stdout, stderr), guard=guard, ending=ending)
     try:
-        await process.connect_streams(given)
+        await finish(process.connect_streams(given))  # uvloop loses a pipe whose connecting is cancelled
     except BaseException:
         await process.aclose()
         raise
@@ -159,12 +159,13 @@ class Process:
 
     async def connect_streams(self, data: bytes | None) -> None:
         """Called by `start_process`. `data`: all that the program gets to read."""
-        pipes = [pipe for pipe in (self._child.stdout, self._child.stderr) if pipe is not None]
+        child, input = self._child, self._input
+        pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None]
         for output, pipe in zip(self._outputs, pipes, strict=True):
             output.last_time = self._loop.time()
             await self._loop.connect_read_pipe(lambda output=output: output, pipe)  # type: ignore[misc]
-        if (input := self._input) is not None and self._child.stdin is not None:
-            await self._loop.connect_write_pipe(lambda: input, self._child.stdin)
+        if input is not None and child.stdin is not None:
+            await self._loop.connect_write_pipe(lambda: input, child.stdin)
         if data is not None and input is not None:
             # A program that has read enough may close its input early; its exit status tells the rest.
             with contextlib.suppress(BrokenPipeError):
