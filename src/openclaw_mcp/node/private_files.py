@@ -3,7 +3,11 @@
 import os
 import secrets
 import stat
+import time
 from pathlib import Path
+from typing import Final, NamedTuple
+
+CLOCK_TICK_NS: Final = 1_000_000_000  # nanoseconds, far longer than any such clock's tick
 
 
 def read_private(path: Path, *, largest: int) -> bytes:
@@ -20,13 +24,28 @@ def read_private(path: Path, *, largest: int) -> bytes:
         return file.read(largest + 1)
 
 
-def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Changes when the file is replaced or written; None while there is none."""
+class FileStamp(NamedTuple):
+    """Changes when a file is replaced, written, or gets another owner or mode."""
+
+    changed_ns: int
+    """The time of the last change, which no program can set."""
+    modified_ns: int
+    inode: int
+    size: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next change will have another time: clocks of file systems tick some times in a second only."""
+        return time.time_ns() - self.changed_ns > CLOCK_TICK_NS
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """None while there is no such file."""
     try:
-        status = os.stat(path)  # noqa: PTH116  asked for each request, and twice as fast
+        status = os.lstat(path)
     except OSError:
         return None
-    return (status.st_mtime_ns, status.st_ino, status.st_size)
+    return FileStamp(status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ..core.errors import OpenClawError
-from .private_files import file_stamp, read_private, write_private
+from .private_files import FileStamp, file_stamp, read_private, write_private
 
 TOKEN_FILE: Final = "mcp-token.txt"
 RANDOM_BYTES: Final = 32  # 43 characters of base64url
@@ -24,7 +24,7 @@ class TokenFile:
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / TOKEN_FILE
         self._token: str | None = None
-        self._file_stamp: tuple[int, int, int] | None = None
+        self._file_stamp: FileStamp | None = None
 
     def ensure(self) -> str:
         """The token, made if the file is missing or blank. Raises BadToken when it is there and can't be used."""

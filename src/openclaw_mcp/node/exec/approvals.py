@@ -12,7 +12,7 @@ import msgspec
 from ...core.errors import OpenClawError, ToolDenied
 from ...core.model import Json, ToolCall
 from ...core.visible_text import escape_line, escape_program
-from ..private_files import read_private, write_private
+from ..private_files import FileStamp, file_stamp, read_private, write_private
 from ..questions import PromptRouter, UserQuestion, make_question
 from . import always_binding
 from .program_locator import ProgramLocator
@@ -64,9 +64,19 @@ class ExecAuthorizer:
     def __init__(self, *, state_dir: Path, prompt_router: PromptRouter) -> None:
         self.path = state_dir / POLICY_FILE
         self._prompt_router = prompt_router
+        self._loaded: tuple[FileStamp, ExecPolicy] | None = None
 
     def load_policy(self) -> ExecPolicy:
-        """The rules as they stand in the file. Raises BadPolicy; a missing file is made from the defaults."""
+        """The rules that the file holds right now. Raises BadPolicy; a missing file is made from the defaults."""
+        stamp = file_stamp(self.path)
+        if self._loaded is None or self._loaded[0] != stamp:
+            policy = self._read_policy()
+            if stamp is None or not stamp.is_settled:  # a change that follows at once could have the same stamp
+                return policy
+            self._loaded = (stamp, policy)
+        return self._loaded[1]
+
+    def _read_policy(self) -> ExecPolicy:
         try:
             text = read_private(self.path, largest=MAX_FILE_BYTES)
         except FileNotFoundError:
