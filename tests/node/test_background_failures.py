@@ -15,6 +15,7 @@ from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, Text, ToolCall, 
 from openclaw_mcp.core.ports import NullCallContext
 from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.net import tasks as net_tasks
+from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.net.processes import start_process
 from openclaw_mcp.node import gateway_link
 from openclaw_mcp.node.canvas import forward_proxy
@@ -95,7 +96,7 @@ def test_the_link_to_the_gateway_outlives_an_unexpected_failure(
         attempts.append(path)
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(gateway_link.DeviceIdentity, "load", fail)
+    monkeypatch.setattr(DeviceIdentity, "load", fail)
 
     async def work() -> None:
         async with make_gateway_connector(lambda _: None, default_url="ws://127.0.0.1:9")(LocalNode(tmp_path)):

@@ -39,7 +39,7 @@ class Capability(Protocol):
     def commands(self) -> Sequence[NodeCommand]: ...
 
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
-        """None = works here right now. Cheap: asked often."""
+        """None = works here right now. Called often, so it must be cheap."""
 
     async def aclose(self) -> None: ...
 

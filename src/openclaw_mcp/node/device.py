@@ -1,4 +1,4 @@
-"""What this machine is, and how it is doing."""
+"""The machine: its name, model and system, and its load, memory, disks and battery."""
 
 import asyncio
 import datetime

@@ -46,7 +46,7 @@ def find_system_voice(environ: Mapping[str, str], platform: str = sys.platform) 
 
 
 class SystemVoice:
-    """espeak-ng, macOS's `say` or Windows' System.Speech, whichever `program` names. `spd-say` only plays."""
+    """espeak-ng, macOS's `say` or Windows' System.Speech, as `program` names it. `spd-say` only plays."""
 
     def __init__(self, program: str, environ: Mapping[str, str]) -> None:
         self._program = program
@@ -74,7 +74,7 @@ class SystemVoice:
 
 
 class ElevenLabsVoice:
-    """The speech service of that name. The key goes to its own address and nowhere else."""
+    """The speech service of that name. The key is sent to its own address and nowhere else."""
 
     def __init__(self, *, key: str, url: str = ELEVENLABS_URL) -> None:
         parts = urlsplit(url)
@@ -91,7 +91,7 @@ class ElevenLabsVoice:
         headers = {"xi-api-key": self._key, "Accept": "audio/mpeg"}
         body = {"text": text, "model_id": model or ELEVENLABS_MODEL}
         try:
-            # Neither redirects nor a proxy of the environment: the key must not wander.
+            # Neither redirects nor a proxy of the environment: the key must reach no other host.
             async with (
                 httpx.AsyncClient(timeout=SERVICE_WAIT, follow_redirects=False, trust_env=False) as client,
                 client.stream("POST", url, headers=headers, json=body) as response,
