@@ -184,10 +184,7 @@ class _GatewayLink:
             role="node",
             caps=tuple(dict.fromkeys(categories[name] for name in commands)),
             commands=commands,
-            permissions={
-                "camera.capture": "camera.snap" in commands,
-                "screen.record": "screen.record" in commands,
-            },
+            permissions={"camera.capture": "camera.snap" in commands, "screen.record": "screen.record" in commands},
         )
 
     def _credentials(self) -> Credentials:

@@ -93,8 +93,7 @@ class CanvasCapability:
             )
         if self._find_browser() is None:
             return UnavailableReason(
-                NO_BROWSER,
-                "Install one (Debian: apt install chromium), or name it in the setting canvasBrowser.",
+                NO_BROWSER, "Install one (Debian: apt install chromium), or name it in the setting canvasBrowser."
             )
         return None
 

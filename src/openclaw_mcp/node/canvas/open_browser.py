@@ -45,10 +45,7 @@ CHROMIUM_FLAGS: Final = (
     "--app=about:blank",
 )
 ALLOWED_SCHEMES: Final = ("http:", "https:", "data:", "about:", "chrome-error:", "blob:")
-_URL_POLICY: Final = {
-    "url_blocklist": ["*"],
-    "url_allowlist": ["http://*", "https://*", "data:*", "about:*", "blob:*"],
-}
+_URL_POLICY: Final = {"url_blocklist": ["*"], "url_allowlist": ["http://*", "https://*", "data:*", "about:*", "blob:*"]}
 """Which addresses a page may lead to. For any other, `mailto:` first of all, Chromium would start a program."""
 
 

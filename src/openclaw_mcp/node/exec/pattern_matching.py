@@ -20,7 +20,7 @@ _WILDCARD_ARGUMENTS: Final = {
         r"\+.*|-[uR]+|-I[a-z]*|--(?:utc|universal|rfc-email|rfc-2822|iso-8601(?:=[a-z]+)?|rfc-3339=[a-z]+|debug)|"
         r"-[dr].+|--(?:date|reference)=.*",
         re.DOTALL,
-    ),
+    )
 }
 """The arguments a wildcard may match for programs that can do more than read; a rule must write out any other."""
 _VALUE_OPTIONS: Final = {"date": frozenset({"-d", "-r", "--date", "--reference"})}

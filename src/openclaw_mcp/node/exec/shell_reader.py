@@ -397,9 +397,8 @@ class _Parser:
     def _skip_blanks(self, *, newlines: bool = False) -> None:
         blanks = _BLANKS_AND_NEWLINES if newlines else _BLANKS
         while True:
-            found = blanks.match(self._text, self._at)
-            assert found is not None
-            self._at = found.end()
+            if found := blanks.match(self._text, self._at):
+                self._at = found.end()
             if not self._text.startswith("\\\n", self._at):
                 return
             self._skip_continuation()
