@@ -64,7 +64,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
     "mcp/server/http_gate.py": (
         "tests/mcp/server/test_http_gate.py",
         "tests/net/test_hosts.py",
-        "tests/node/test_gate.py",
+        "tests/node/test_http_endpoint.py",
     ),
     "mcp/server/request_state.py": (
         "tests/mcp/server/test_elicitation.py",

@@ -14,13 +14,14 @@ import msgspec
 from openclaw_mcp.core.model import LOCAL_CALLER, Audio, Embedded, Image, Json, Text, ToolCall, ToolResult
 from openclaw_mcp.core.ports import NullCallContext
 from openclaw_mcp.node.capability import Capability
+from openclaw_mcp.node.registry import CapabilityRegistry
 from tests.programs import need
 
 CALL_WAIT = 60.0  # seconds; a cold Chromium on a busy machine
 END_WAIT = 10.0
 
 
-class Heard(NullCallContext):
+class ProgressRecorder(NullCallContext):
     """A caller that keeps the progress it is told, and can wait for the first of it."""
 
     def __init__(self) -> None:
@@ -38,11 +39,19 @@ async def call(capability: Capability, name: str, *, line: Any = None, **argumen
     return await asyncio.wait_for(command.run(made), CALL_WAIT)
 
 
+async def call_if_available(capability: Capability, name: str, **arguments: Any) -> ToolResult:
+    """As `call`, after the check that the node makes once per call."""
+    registry = CapabilityRegistry()
+    registry.add(capability)
+    made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=NullCallContext())
+    return await registry.call(made)
+
+
 async def agree(call: ToolCall, what: str) -> None:
     """The consent of somebody who never minds."""
 
 
-def told(result: ToolResult) -> Json:
+def result_json(result: ToolResult) -> Json:
     """The JSON of the text block."""
     block = result.content[0]
     assert isinstance(block, Text)
@@ -50,15 +59,15 @@ def told(result: ToolResult) -> Json:
     return value
 
 
-def picture(result: ToolResult) -> bytes:
+def image_data(result: ToolResult) -> bytes:
     return next(block.data for block in result.content if isinstance(block, Image))
 
 
-def sound(result: ToolResult) -> bytes:
+def audio_data(result: ToolResult) -> bytes:
     return next(block.data for block in result.content if isinstance(block, Audio))
 
 
-def film(result: ToolResult) -> bytes:
+def video_data(result: ToolResult) -> bytes:
     block = next(block for block in result.content if isinstance(block, Embedded))
     assert block.resource.mime_type == "video/mp4"
     assert block.resource.blob is not None
@@ -109,7 +118,7 @@ def children() -> set[int]:
     return ours - {os.getpid()}
 
 
-def probed(data: bytes, *, kind: str, tmp_path: Path) -> Json:
+def probe_media(data: bytes, *, kind: str, tmp_path: Path) -> Json:
     """What ffprobe finds in a film: each stream's codec and size, the number of frames, the duration."""
     path = tmp_path / f"probed.{kind}"
     path.write_bytes(data)

@@ -14,7 +14,7 @@ from openclaw_mcp.core.model import Json
 from openclaw_mcp.node.exec import process
 from openclaw_mcp.node.exec.rules import ExecPolicy
 from openclaw_mcp.node.host import LocalNode
-from openclaw_mcp.node.invocations import MOST_INVOCATIONS, Invocations
+from openclaw_mcp.node.invocations import MAX_INVOCATIONS, Invocations
 
 WAIT = 20.0
 
@@ -111,7 +111,7 @@ def test_a_cancelled_invocation_ends_and_says_nothing(tmp_path: Path) -> None:
 def test_more_than_the_slots_are_told_to_retry_and_a_repeated_id_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as gateway:
-            for number in range(MOST_INVOCATIONS):
+            for number in range(MAX_INVOCATIONS):
                 gateway.invoke(str(number), "system.run", {"command": ["sleep", "30"]})
             gateway.invoke("0", "device.info")
             gateway.invoke("extra", "device.info")

@@ -11,11 +11,11 @@ import pytest
 from dbus_fast.aio import MessageBus
 from dbus_fast.constants import PropertyAccess
 from dbus_fast.service import ServiceInterface, dbus_method, dbus_property, dbus_signal
-from msgspec import Struct
 
 from openclaw_mcp.core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.location import LocationCapability
-from tests.node.calling import call, running, told
+from openclaw_mcp.node.settings import FixedPosition, NodeSettings
+from tests.node.calling import call, result_json, running
 from tests.programs import need
 
 CLIENT = "/org/freedesktop/GeoClue2/Client/1"
@@ -28,10 +28,7 @@ CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 </busconfig>"""
 
 
-class Written(Struct, frozen=True):
-    latitude: float = 52.52
-    longitude: float = 13.405
-    accuracy: float = 50.0
+HERE = FixedPosition(latitude=52.52, longitude=13.405, accuracy=50.0)
 
 
 @pytest.fixture
@@ -118,7 +115,7 @@ class Place(ServiceInterface):
 
 
 @contextlib.asynccontextmanager
-async def twin(address: str) -> AsyncIterator[Client]:
+async def fake_geoclue(address: str) -> AsyncIterator[Client]:
     """GeoClue's three objects, with a place to tell."""
     connection = await MessageBus(bus_address=address).connect()
     client = Client()
@@ -133,9 +130,9 @@ async def twin(address: str) -> AsyncIterator[Client]:
 
 
 def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
-    location = LocationCapability(fixed_position=Written())
+    location = LocationCapability(settings=lambda: NodeSettings(location_fixed=HERE))
 
-    value = told(asyncio.run(call(location, "location.get")))
+    value = result_json(asyncio.run(call(location, "location.get")))
 
     assert location.unavailable_reason("location.get") is None
     assert (value["latitude"], value["longitude"], value["accuracy"]) == (52.52, 13.405, 50.0)
@@ -145,10 +142,10 @@ def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
 
 
 def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) -> None:
-    async def scene() -> None:
-        async with twin(bus) as client:
+    async def scenario() -> None:
+        async with fake_geoclue(bus) as client:
             location = LocationCapability(bus_address=bus)
-            value = told(await call(location, "location.get", desiredAccuracy="precise"))
+            value = result_json(await call(location, "location.get", desiredAccuracy="precise"))
             assert client.wishes == {"desktop": "openclaw-mcp", "level": 8}
             assert (value["latitude"], value["lon"], value["accuracyMeters"]) == (48.2, 16.37, 900.0)
             assert (value["source"], value["isPrecise"], value["speedMps"]) == ("geoclue", False, 1.5)
@@ -159,7 +156,7 @@ def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) 
             await call(location, "location.get", maxAge=0, accuracy="default")
             assert (client.started, client.wishes["level"]) == (2, 6)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_real_geoclue_that_nobody_allowed_us_or_that_finds_nothing_gives_the_right_code(

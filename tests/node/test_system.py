@@ -65,7 +65,7 @@ class Client(NullCallContext):
         self.heard.append((value, message))
 
 
-class Bench:
+class SystemHarness:
     """A System with its rules in a folder of its own."""
 
     def __init__(self, folder: Path, policy: ExecPolicy | None = None, *people: Person) -> None:
@@ -85,24 +85,24 @@ class Bench:
 
 
 def test_a_command_answers_with_its_output_and_exit_code(tmp_path: Path) -> None:
-    done = Bench(tmp_path, ANYTHING).run(command=["sh", "-c", "echo out; echo err >&2; exit 3"])
+    done = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "echo out; echo err >&2; exit 3"])
 
     assert (done["stdout"], done["stderr"], done["exitCode"], done["success"]) == ("out\n", "err\n", 3, False)
     assert not done["timedOut"]
 
 
 def test_text_runs_in_a_shell_and_a_program_with_args_does_not(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, ANYTHING)
+    system = SystemHarness(tmp_path, ANYTHING)
 
-    assert bench.run(command="echo $((1 + 1))".replace("$((1 + 1))", "a | cat"))["stdout"] == "a\n"
-    assert bench.run(command="echo", args=["$HOME"])["stdout"] == "$HOME\n"
+    assert system.run(command="echo $((1 + 1))".replace("$((1 + 1))", "a | cat"))["stdout"] == "a\n"
+    assert system.run(command="echo", args=["$HOME"])["stdout"] == "$HOME\n"
 
 
 def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(tmp_path: Path) -> None:
     person = Person("once")
-    bench = Bench(tmp_path / "state", ANYTHING, person)
+    system = SystemHarness(tmp_path / "state", ANYTHING, person)
 
-    done = bench.run(command=["sh", "-c", "pwd; echo $COLOUR"], cwd=str(tmp_path), env={"COLOUR": "red"})
+    done = system.run(command=["sh", "-c", "pwd; echo $COLOUR"], cwd=str(tmp_path), env={"COLOUR": "red"})
 
     assert done["stdout"] == f"{tmp_path}\nred\n"
     assert "COLOUR=red" in person.asked[0].detail  # a variable may change what a program does, so a person is asked
@@ -113,13 +113,13 @@ def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(tmp_path: Pat
 )
 def test_variables_that_could_change_which_code_runs_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ToolDenied, match="Unsafe environment variable override blocked"):
-        Bench(tmp_path, ANYTHING).run(command=["echo"], env={name: "x", "TOKENIZERS_PARALLELISM": "1"})
+        SystemHarness(tmp_path, ANYTHING).run(command=["echo"], env={name: "x", "TOKENIZERS_PARALLELISM": "1"})
 
 
 def test_our_own_secrets_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", "hush")
 
-    assert "hush" not in Bench(tmp_path, ANYTHING).run(command=["env"])["stdout"]
+    assert "hush" not in SystemHarness(tmp_path, ANYTHING).run(command=["env"])["stdout"]
 
 
 def test_time_up_kills_the_whole_group_even_what_left_it(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_time_up_kills_the_whole_group_even_what_left_it(tmp_path: Path) -> None
     text = f"sleep 60 & echo $! >> {pids}; setsid sleep 60 & echo $! >> {pids}; sleep 60"
 
     began = time.monotonic()
-    done = Bench(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", text], timeoutMs=500)
+    done = SystemHarness(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", text], timeoutMs=500)
 
     assert done["timedOut"]
     assert done["exitCode"] == -1
@@ -137,11 +137,11 @@ def test_time_up_kills_the_whole_group_even_what_left_it(tmp_path: Path) -> None
 
 def test_cancelling_the_call_kills_the_group(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    bench = Bench(tmp_path / "state", ASK, Person("once"))
+    system = SystemHarness(tmp_path / "state", ASK, Person("once"))
 
     async def cancelled() -> None:
         text = f"sleep 60 & echo $! > {pids}; sleep 60"
-        task = asyncio.ensure_future(bench.ask("system.run", command=["sh", "-c", text]))
+        task = asyncio.ensure_future(system.ask("system.run", command=["sh", "-c", text]))
         async with asyncio.timeout(WAIT):
             while not pids.exists() or not pids.read_text().strip():  # noqa: ASYNC110  a file rings no bell
                 await asyncio.sleep(0.01)
@@ -157,14 +157,16 @@ def test_cancelling_the_call_kills_the_group(tmp_path: Path) -> None:
 def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
 
-    done = Bench(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", f"sleep 60 & echo $! > {pids}"])
+    done = SystemHarness(tmp_path / "state", ASK, Person("once")).run(
+        command=["sh", "-c", f"sleep 60 & echo $! > {pids}"]
+    )
 
     assert done["exitCode"] == 0
     assert _all_gone(pids)
 
 
 def test_endless_output_is_cut_and_the_end_is_kept(tmp_path: Path) -> None:
-    done = Bench(tmp_path, ANYTHING).run(command=["sh", "-c", "yes | head -c 5000000; echo last"])
+    done = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "yes | head -c 5000000; echo last"])
 
     assert done["truncated"]
     assert len(done["stdout"]) < process.KEPT_HEAD + process.KEPT_TAIL + 100
@@ -176,7 +178,7 @@ def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(process, "PROGRESS_EVERY", 0.05)
     client = Client({"action": "accept", "content": {"allow": True}})
 
-    Bench(tmp_path, ANYTHING).run(client, command=["sh", "-c", "echo working; sleep 0.5"])
+    SystemHarness(tmp_path, ANYTHING).run(client, command=["sh", "-c", "echo working; sleep 0.5"])
 
     assert "working" in [message for _, message in client.heard]
 
@@ -199,18 +201,18 @@ def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_request_that_makes_no_sense_says_what_to_change(tmp_path: Path, arguments: Json, reason: str) -> None:
     with pytest.raises(ToolArguments, match=reason):
-        Bench(tmp_path, ANYTHING).run(**arguments)
+        SystemHarness(tmp_path, ANYTHING).run(**arguments)
 
 
 def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="no-such-program"):
-        Bench(tmp_path, ANYTHING).run(command=["no-such-program"])
+        SystemHarness(tmp_path, ANYTHING).run(command=["no-such-program"])
 
 
 def test_prepare_says_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, ExecPolicy(default_action="deny"))
+    system = SystemHarness(tmp_path, ExecPolicy(default_action="deny"))
 
-    plan = asyncio.run(bench.ask("system.run.prepare", command=["touch", "a b"], agentId="main"))
+    plan = asyncio.run(system.ask("system.run.prepare", command=["touch", "a b"], agentId="main"))
 
     assert plan["cmdText"] == "touch 'a b'"
     assert plan["plan"]["argv"] == ["touch", "a b"]
@@ -218,7 +220,7 @@ def test_prepare_says_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_which_finds_programs_by_name_only(tmp_path: Path) -> None:
-    found = asyncio.run(Bench(tmp_path).ask("system.which", bins=["sh", "no-such-program", "/etc/passwd"]))
+    found = asyncio.run(SystemHarness(tmp_path).ask("system.which", bins=["sh", "no-such-program", "/etc/passwd"]))
 
     assert list(found["bins"]) == ["sh"]
     assert os.access(found["bins"]["sh"], os.X_OK)
@@ -229,7 +231,7 @@ def test_which_finds_programs_by_name_only(tmp_path: Path) -> None:
 
 def test_nobody_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Path) -> None:
     with pytest.raises(ToolDenied, match=r"nobody is there to ask.*openclaw approvals"):
-        Bench(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
+        SystemHarness(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
 
     assert not (tmp_path / "made").exists()
 
@@ -250,58 +252,58 @@ def test_a_refusal_advises_only_what_would_help(
     tmp_path: Path, policy: ExecPolicy, command: str | list[str], advice: str
 ) -> None:
     with pytest.raises(ToolDenied) as refused:
-        Bench(tmp_path, policy).run(command=command)
+        SystemHarness(tmp_path, policy).run(command=command)
 
     assert str(refused.value).endswith(advice)
 
 
 def test_a_person_who_says_once_is_asked_again(tmp_path: Path) -> None:
     person = Person("once")
-    bench = Bench(tmp_path, ASK, person)
+    system = SystemHarness(tmp_path, ASK, person)
 
     for _ in range(2):
-        assert bench.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
+        assert system.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
 
     assert len(person.asked) == 2
 
 
 def test_always_is_remembered_for_exactly_that_command(tmp_path: Path) -> None:
     person = Person("always")
-    bench = Bench(tmp_path, ASK, person)
-    bench.run(command=["expr", "1", "+", "1"])
+    system = SystemHarness(tmp_path, ASK, person)
+    system.run(command=["expr", "1", "+", "1"])
     person.answer = "deny"
 
-    assert bench.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
+    assert system.run(command=["expr", "1", "+", "1"])["stdout"] == "2\n"
     with pytest.raises(ToolDenied, match="denied by a person"):
-        bench.run(command=["expr", "1", "+", "2"])
+        system.run(command=["expr", "1", "+", "2"])
 
 
 def test_always_is_not_offered_for_text_no_rule_can_describe(tmp_path: Path) -> None:
     person = Person("always")
-    bench = Bench(tmp_path, ASK, person)
+    system = SystemHarness(tmp_path, ASK, person)
 
-    bench.run(command="for i in 1 2; do echo $i; done")
+    system.run(command="for i in 1 2; do echo $i; done")
 
     assert not person.asked[0].always
-    assert bench.approvals.load_policy() == ASK
+    assert system.approvals.load_policy() == ASK
 
 
 def test_rules_made_stricter_while_a_person_thinks_win(tmp_path: Path) -> None:
     class Slow(Person):
         async def ask(self, question: UserQuestion) -> PromptAnswer | None:
-            bench.approvals.save_policy(ExecPolicy(default_action="deny"))
+            system.approvals.save_policy(ExecPolicy(default_action="deny"))
             return "once"
 
-    bench = Bench(tmp_path, ASK, Slow("once"))
+    system = SystemHarness(tmp_path, ASK, Slow("once"))
 
     with pytest.raises(ToolDenied, match="exec policy"):
-        bench.run(command=["expr", "1"])
+        system.run(command=["expr", "1"])
 
 
 def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None:
     client, elsewhere = Client({"action": "accept", "content": {"allow": True}}), Person("deny")
 
-    done = Bench(tmp_path, ASK, elsewhere).run(client, command=["expr", "1"])
+    done = SystemHarness(tmp_path, ASK, elsewhere).run(client, command=["expr", "1"])
 
     assert done["stdout"] == "1\n"
     assert "expr 1" in client.asked[0].params["message"]
@@ -315,21 +317,21 @@ def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None
 def test_anything_but_a_clear_yes_from_the_client_is_a_no_that_says_how_to_allow_it(tmp_path: Path, said: Json) -> None:
     elsewhere = Person("once")
     with pytest.raises(ToolDenied, match=r"the client said no\. To allow it, run `openclaw approvals`"):
-        Bench(tmp_path, ASK, elsewhere).run(Client(said), command=["expr", "1"])
+        SystemHarness(tmp_path, ASK, elsewhere).run(Client(said), command=["expr", "1"])
     assert elsewhere.asked == []
 
 
 def test_a_client_with_nobody_behind_it_makes_no_choice_and_others_are_asked(tmp_path: Path) -> None:
     cancelled = Client({"action": "cancel"})
-    assert Bench(tmp_path, ASK, Person("once")).run(cancelled, command=["expr", "1"])["stdout"] == "1\n"
+    assert SystemHarness(tmp_path, ASK, Person("once")).run(cancelled, command=["expr", "1"])["stdout"] == "1\n"
     with pytest.raises(ToolDenied, match=r"nobody is there to ask\. To allow it, run `openclaw approvals`"):
-        Bench(tmp_path, ASK).run(cancelled, command=["expr", "1"])
+        SystemHarness(tmp_path, ASK).run(cancelled, command=["expr", "1"])
 
 
 def test_what_a_person_is_shown_hides_nothing(tmp_path: Path) -> None:
     person = Person("deny")
     with pytest.raises(ToolDenied):
-        Bench(tmp_path, ASK, person).run(command=["expr", "safe\u202egnihton\x1b[2K"])
+        SystemHarness(tmp_path, ASK, person).run(command=["expr", "safe\u202egnihton\x1b[2K"])
 
     assert "\\u{202e}" in person.asked[0].detail
     assert "\x1b" not in person.asked[0].detail
@@ -339,13 +341,13 @@ def test_what_a_person_is_shown_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_the_rules_file_is_made_with_defaults_that_let_people_look_and_not_break(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    system = SystemHarness(tmp_path)
 
-    assert bench.run(command=["uname"])["success"]
+    assert system.run(command=["uname"])["success"]
     with pytest.raises(ToolDenied, match="deny 'rm \\*'"):
-        bench.run(command=["rm", "x"])
+        system.run(command=["rm", "x"])
     assert (tmp_path / POLICY_FILE).stat().st_mode & 0o777 == 0o600
-    assert bench.approvals.load_policy() == DEFAULT_POLICY
+    assert system.approvals.load_policy() == DEFAULT_POLICY
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"rules": []}', b'{"defaultAction": "maybe"}', b"\xff"])
@@ -353,7 +355,7 @@ def test_rules_that_cannot_be_read_deny_everything_and_are_not_replaced(tmp_path
     (tmp_path / POLICY_FILE).write_bytes(text)
 
     with pytest.raises(BadPolicy, match="nothing may run"):
-        Bench(tmp_path).run(command=["echo", "x"])
+        SystemHarness(tmp_path).run(command=["echo", "x"])
     assert (tmp_path / POLICY_FILE).read_bytes() == text
 
 
@@ -362,7 +364,7 @@ def test_rules_behind_a_link_deny_everything(tmp_path: Path) -> None:
     (tmp_path / POLICY_FILE).symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(BadPolicy):
-        Bench(tmp_path).run(command=["echo", "x"])
+        SystemHarness(tmp_path).run(command=["echo", "x"])
 
 
 OLD = ExecPolicy(
@@ -376,8 +378,8 @@ OLD = ExecPolicy(
 )
 
 
-def _set(bench: Bench, **arguments: Any) -> Any:
-    return asyncio.run(bench.ask("system.execApprovals.set", **arguments))
+def _set(system: SystemHarness, **arguments: Any) -> Any:
+    return asyncio.run(system.ask("system.execApprovals.set", **arguments))
 
 
 def _rules(*pairs: tuple[str, str]) -> list[Json]:
@@ -395,14 +397,14 @@ def _rules(*pairs: tuple[str, str]) -> list[Json]:
     ],
 )
 def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> None:
-    bench = Bench(tmp_path, OLD)
-    told = asyncio.run(bench.ask("system.execApprovals.get"))
+    system = SystemHarness(tmp_path, OLD)
+    told = asyncio.run(system.ask("system.execApprovals.get"))
 
-    done = _set(bench, baseHash=told["hash"], defaultAction="deny", rules=rules)
+    done = _set(system, baseHash=told["hash"], defaultAction="deny", rules=rules)
 
     assert done["updated"]
-    assert done["hash"] == bench.approvals.load_policy().hash
-    assert bench.approvals.load_policy().default_action == "deny"
+    assert done["hash"] == system.approvals.load_policy().hash
+    assert system.approvals.load_policy().default_action == "deny"
 
 
 @pytest.mark.parametrize(
@@ -421,18 +423,18 @@ def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> N
     ],
 )
 def test_set_may_not_loosen_anything(tmp_path: Path, rules: list[Json], default: str) -> None:
-    bench = Bench(tmp_path, OLD)
+    system = SystemHarness(tmp_path, OLD)
 
     with pytest.raises(ToolDenied):
-        _set(bench, baseHash=OLD.hash, defaultAction=default, rules=rules)
-    assert bench.approvals.load_policy() == OLD
+        _set(system, baseHash=OLD.hash, defaultAction=default, rules=rules)
+    assert system.approvals.load_policy() == OLD
 
 
 @pytest.mark.parametrize("base", [None, "", "sha256:" + "0" * 64])
 def test_set_needs_the_hash_of_the_present_rules(tmp_path: Path, base: str | None) -> None:
     arguments = {"rules": _rules(("git push *", "prompt"), ("rm *", "deny"))}
     with pytest.raises(ToolDenied, match="retry"):
-        _set(Bench(tmp_path, OLD), **arguments, **({} if base is None else {"baseHash": base}))
+        _set(SystemHarness(tmp_path, OLD), **arguments, **({} if base is None else {"baseHash": base}))
 
 
 def test_a_rule_that_might_fit_counts_when_it_is_the_stricter_one(tmp_path: Path) -> None:
@@ -444,7 +446,7 @@ def test_a_rule_that_might_fit_counts_when_it_is_the_stricter_one(tmp_path: Path
             Rule(pattern="x* *", action="allow"),
         ),
     )
-    approvals = Bench(tmp_path, policy).approvals
+    approvals = SystemHarness(tmp_path, policy).approvals
 
     assert approvals.evaluate(["git", "log"]).action == "allow"
     assert approvals.evaluate(["git", "push"]).action == "prompt"

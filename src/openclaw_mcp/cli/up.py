@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from ..gateway.wiring.assembly import GatewayOptions
 from ..gateway.wiring.assembly import serve as serve_gateway
 from ..net import listen
 from ..net.files import open_new
+from ..net.processes import popen_group
 from ..net.state_dir import state_dir
 from ..node.gateway_link import make_gateway_connector
 from ..node.host import LocalNode, NodeHost
@@ -77,13 +77,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _detach(options: argparse.Namespace, folder: Path) -> int:
-    """Start it again without a terminal, and wait until it answers or says why it can't."""
-    complaint = folder / ERROR_FILE
-    with os.fdopen(open_new(complaint), "wb") as stderr:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "openclaw_mcp", *_foreground_args(options, folder)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
-        )  # fmt: skip
+    """Start it again without a terminal, and wait until it answers or reports why it can't."""
+    error_file = folder / ERROR_FILE
+    with os.fdopen(open_new(error_file), "wb") as stderr:
+        argv = [sys.executable, "-m", "openclaw_mcp", *_foreground_args(options, folder)]
+        child = popen_group(argv, stderr=stderr)
     end = time.monotonic() + START_TIMEOUT
     while time.monotonic() < end and child.poll() is None:
         found = run_state.read(folder)
@@ -93,7 +91,7 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
         time.sleep(0.05)
     if child.poll() is None:
         child.terminate()
-    reason = complaint.read_text(errors="replace").strip().splitlines()
+    reason = error_file.read_text(errors="replace").strip().splitlines()
     print(reason[-1] if reason else f"it did not answer within {START_TIMEOUT:g} s; see openclaw logs", file=sys.stderr)
     return 1
 

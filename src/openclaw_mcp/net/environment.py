@@ -1,4 +1,4 @@
-"""What programs that we start see of our own environment: enough to run, none of our secrets."""
+"""The part of our own environment that programs we start get: enough to run, none of our secrets."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,5 +7,5 @@ INHERITED_VARIABLES: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM"
 
 
 def minimal_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Who and where the user is, and how text looks; what else a program needs, its settings give it."""
+    """The user, the home, the paths and the locale; a program's settings add what else it needs."""
     return {name: value for name, value in environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")}

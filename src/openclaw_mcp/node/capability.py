@@ -1,11 +1,14 @@
 """The interface of a capability: its commands, and whether each can work here right now."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from ..core.errors import ToolBusy
 from ..core.model import ContentBlock, Text, ToolCall, ToolResult, ToolSpec
 
 Danger = Literal["safe", "private", "dangerous"]
@@ -36,9 +39,23 @@ class Capability(Protocol):
     def commands(self) -> Sequence[NodeCommand]: ...
 
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
-        """None = works here right now. Cheap: asked often."""
+        """None = works here right now. Called often, so it must be cheap."""
 
     async def aclose(self) -> None: ...
+
+
+@asynccontextmanager
+async def hold_lock(lock: asyncio.Lock, seconds: float, busy: str) -> AsyncIterator[None]:
+    """One call at a time. Raises ToolBusy with this text when the lock is not free within `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await lock.acquire()
+    except TimeoutError:
+        raise ToolBusy(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def json_result(value: Any, *media: ContentBlock) -> ToolResult:

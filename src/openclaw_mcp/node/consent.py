@@ -1,4 +1,4 @@
-"""Consent to look at or listen to the room: asked once, remembered, revocable. Unattended means no."""
+"""Consent to use the camera or record the screen: asked once, remembered, revocable. Without a person it is refused."""
 
 import time
 from pathlib import Path
@@ -30,7 +30,7 @@ class ConsentRecord(Struct, frozen=True, rename="camel"):
 
 
 class ConsentStore:
-    """The consents of one state directory. Callable: a capability is handed the object itself."""
+    """The consents of one state directory. Callable: it is a capability's `RequireConsent`."""
 
     def __init__(self, *, state_dir: Path, prompt_router: PromptRouter) -> None:
         self.path = state_dir / CONSENTS_FILE
@@ -57,27 +57,27 @@ class ConsentStore:
         return True
 
     async def __call__(self, call: ToolCall, action: str) -> None:
-        """Return if `call` may do `what`, such as "film screen 0 for 5 s". Raises ToolDenied."""
-        thing = consent_topic(call.name)
-        given = self.load().get(thing)
+        """Return if `call` may do `action`, such as "film screen 0 for 5 s". Raises ToolDenied."""
+        topic = consent_topic(call.name)
+        given = self.load().get(topic)
         if given is not None and given.decision == "allow":
             return
-        how = f"To allow it, run `openclaw approvals grant {thing}` on this machine."
+        how = f"To allow it, run `openclaw approvals grant {topic}` on this machine."
         if given is not None:
-            raise ToolDenied(f"Denied: the person at this machine does not consent to {thing}. {how}")
-        answer = await self._prompt_router.ask(call, _make_question(call, thing, action), how_to_allow=how)
+            raise ToolDenied(f"Denied: the person at this machine does not consent to {topic}. {how}")
+        answer = await self._prompt_router.ask(call, _make_question(call, topic, action), how_to_allow=how)
         if answer == "always":
-            self.record(thing, "allow")
+            self.record(topic, "allow")
         elif answer == "deny":
-            raise ToolDenied(f"Denied: a person said no to {thing}.")
+            raise ToolDenied(f"Denied: a person said no to {topic}.")
 
     def _save(self, consents: dict[str, ConsentRecord]) -> None:
         write_private(self.path, msgspec.json.format(msgspec.json.encode(consents), indent=2) + b"\n")
 
 
 def consent_topic(command: str) -> str:
-    """What a consent for this command is remembered under: one for all of the camera, one for filming the screen."""
-    return next((thing for thing in CONSENT_TOPICS if command == thing or command.startswith(f"{thing}.")), command)
+    """The topic under which a consent to this command is remembered: the whole camera, or recording the screen."""
+    return next((topic for topic in CONSENT_TOPICS if command == topic or command.startswith(f"{topic}.")), command)
 
 
 def _make_question(call: ToolCall, topic: str, action: str) -> UserQuestion:

@@ -13,6 +13,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..core.errors import ToolUnavailable
+from ..net.tasks import finish
 from .capability import UnavailableReason
 from .exec import process
 from .exec.environment import child_environment
@@ -32,7 +33,7 @@ _URGENCIES: Final = {"low": 0, "normal": 1, "critical": 2}
 
 
 class DesktopNotifier:
-    """The notification daemon of this session, if there is one. An `Asker`."""
+    """The notification daemon of this session, if there is one. A `UserPrompter`."""
 
     def __init__(
         self, *, ask_on_desktop: Callable[[], bool] = lambda: True, environ: Mapping[str, str] = os.environ
@@ -62,7 +63,7 @@ class DesktopNotifier:
             async with self._connect_bus() as bus:
                 await _send_notification(bus, title, body, urgency=urgency, sound=sound)
 
-    # ---- Asker -----------------------------------------------------------------------------------------------------
+    # ---- UserPrompter------------------------------------------------------------------------------------------------
 
     def is_available(self) -> bool:
         return self._ask_on_desktop() and self._bus_address() is not None and find_spec("dbus_fast") is not None
@@ -146,7 +147,7 @@ async def _send_notification(
 ) -> int:
     from dbus_fast import Variant  # here for start-up, as above
 
-    # Daemons read markup in the body; what an agent says is text.
+    # Daemons read markup in the body; an agent's text is plain.
     text = html.escape(body[:MAX_BODY_LENGTH], quote=False)
     hints = {"urgency": Variant("y", _URGENCIES[urgency]), "suppress-sound": Variant("b", not sound)}
     expire = 0 if actions else -1  # a question stays until it is answered
@@ -159,7 +160,7 @@ async def _ask_with_buttons(bus: "MessageBus", question: UserQuestion) -> Prompt
 
     answers: dict[int, PromptAnswer | None] = {}
     """By notification: one may be answered before we know which is ours."""
-    arrived = asyncio.Event()
+    received = asyncio.Event()
     daemon = (await _call_bus_daemon(bus, "GetNameOwner", NOTIFICATIONS_NAME))[
         0
     ]  # any program on the bus may send a signal
@@ -167,7 +168,7 @@ async def _ask_with_buttons(bus: "MessageBus", question: UserQuestion) -> Prompt
     if not question.always:
         del buttons["always"]
 
-    def hear(message: Message) -> None:
+    def on_message(message: Message) -> None:
         if (
             message.message_type is not MessageType.SIGNAL
             or message.interface != NOTIFICATIONS_NAME
@@ -178,27 +179,27 @@ async def _ask_with_buttons(bus: "MessageBus", question: UserQuestion) -> Prompt
             answers.setdefault(message.body[0], message.body[1] if message.body[1] in buttons else "deny")
         elif message.member == "NotificationClosed":
             answers.setdefault(message.body[0], "deny" if message.body[1] == CLOSED_BY_PERSON else None)
-        arrived.set()
+        received.set()
 
     await _call_bus_daemon(bus, "AddMatch", f"type='signal',sender='{daemon}',interface='{NOTIFICATIONS_NAME}'")
-    bus.add_message_handler(hear)
+    bus.add_message_handler(on_message)
     actions = [word for button in buttons.items() for word in button]
     shown_as = await _send_notification(
         bus, question.title, _question_text(question), urgency="critical", sound=True, actions=actions
     )
     try:
         while shown_as not in answers:
-            arrived.clear()
-            await arrived.wait()
+            received.clear()
+            await received.wait()
         return answers[shown_as]
     finally:
         with contextlib.suppress(ToolUnavailable):
-            await asyncio.shield(_call_notifications(bus, "CloseNotification", "u", [shown_as]))
+            await finish(_call_notifications(bus, "CloseNotification", "u", [shown_as]))
 
 
 def _question_text(question: UserQuestion) -> str:
     lasting = f"\nalways would hold {question.lasting}" if question.always and question.lasting else ""
-    # Our own words first: what follows them may hold lines that read like ours.
+    # Our own text first: what follows it may hold lines that read like ours.
     return f"{question.why}\nasked by {question.asker}{lasting}\n{question.detail}"
 
 

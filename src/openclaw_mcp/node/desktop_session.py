@@ -1,4 +1,4 @@
-"""Which desktop this process can draw on and look at, told from the environment. Nothing is started or imported."""
+"""Which desktop this process can use, by its environment. Nothing is started or imported."""
 
 import sys
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def desktop_kind(environ: Mapping[str, str], platform: str = sys.platform) -> De
 
 
 def has_x_display(display: str) -> bool:
-    """Whether a server may stand behind this DISPLAY: a local one has its socket, a remote one is believed."""
+    """Whether there may be a server behind this DISPLAY: a local one has its socket, a remote one is assumed."""
     host, _, number = display.rpartition(":")
     if host and host != "unix":
         return True

@@ -1,4 +1,4 @@
-"""What this machine is, and how it is doing."""
+"""The machine: its name, model and system, and its load, memory, disks and battery."""
 
 import asyncio
 import datetime
@@ -156,11 +156,7 @@ def _cpu_name() -> str:
 
 def _memory(psutil: Any) -> Json:
     memory = psutil.virtual_memory()
-    return {
-        "totalBytes": memory.total,
-        "availableBytes": memory.available,
-        "usagePercent": memory.percent,
-    }
+    return {"totalBytes": memory.total, "availableBytes": memory.available, "usagePercent": memory.percent}
 
 
 def _disk(psutil: Any) -> Json:

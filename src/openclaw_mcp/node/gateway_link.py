@@ -1,8 +1,8 @@
-"""The node on a gateway's wire: paired as a device, its commands offered, invocations answered, redialled for ever."""
+"""The node as a gateway's device: paired, its commands offered, invocations answered, connected again for ever."""
 
 import asyncio
 import contextlib
-import logging
+import functools
 import os
 import random
 import sys
@@ -17,10 +17,12 @@ from ..core.rpc import APPROVALS, RpcError
 from ..net.gateway_client.client import CannotConnect, GatewayClient, gateway_url
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
+from ..net.tasks import Tasks
 from ..protocol.gateway_frames import EventFrame
 from .host import LocalNode
 from .invocations import Invocations
 from .private_files import read_private
+from .token import BadToken
 
 IDENTITY_FILE: Final = "device-identity.json"
 TOKENS_FILE: Final = "device-tokens.json"
@@ -31,12 +33,10 @@ REDIAL_JITTER: Final = 0.25  # share of a wait added at random, so that nodes do
 RESULT_TIMEOUT: Final = 60.0  # seconds a gateway may take to take a result
 MAX_TOKEN_BYTES: Final = 4096
 PLUGIN_ID: Final = "openclaw-mcp"
-"""Who describes our commands, to a gateway."""
-
-logger = logging.getLogger(__name__)
+"""The name under which a gateway lists our commands."""
 
 _PLATFORMS: Final = {"linux": ("linux", "Linux"), "darwin": ("macos", "Mac"), "win32": ("windows", "Windows")}
-"""Platform and device family as gateways class them; any other pair loses the system commands."""
+"""Platform and device family as gateways classify them; with any other pair the system commands are refused."""
 
 AnnounceStatus = Callable[[str], None]
 
@@ -44,26 +44,24 @@ AnnounceStatus = Callable[[str], None]
 def make_gateway_connector(
     announce: AnnounceStatus, *, default_url: str | None = None
 ) -> Callable[[LocalNode], contextlib.AbstractAsyncContextManager[str]]:
-    """A door for `NodeHost`: open at once, connected as soon as the gateway lets it.
+    """A `NodeGatewayConnector`: its block runs at once, the connection follows as soon as the gateway admits it.
 
-    `near` is the gateway that is meant when the settings name none.
+    `default_url` is the gateway that is meant when the settings name none.
     """
 
     @asynccontextmanager
-    async def link(node: LocalNode) -> AsyncIterator[str]:
+    async def connect(node: LocalNode) -> AsyncIterator[str]:
         url = node.settings.gateway_url or default_url or gateway_url(DEFAULT_GATEWAY_PORT)
-        keeper = asyncio.ensure_future(_GatewayLink(node, url, announce).run())
-        try:
+        link = _GatewayLink(node, url, announce)
+        async with Tasks("gateway link") as tasks:
+            tasks.loop(link.connect_once, name=url, on_failure="restart")
             yield url
-        finally:
-            keeper.cancel()
-            await asyncio.wait((keeper,))
 
-    return link
+    return connect
 
 
 class _GatewayLink:
-    """Dials until cancelled. One connection for each set of commands: a gateway learns them when we connect."""
+    """One connection for each set of commands: a gateway learns them when we connect."""
 
     def __init__(self, node: LocalNode, url: str, announce: AnnounceStatus) -> None:
         self._node = node
@@ -72,22 +70,19 @@ class _GatewayLink:
         self._last_message = ""
         self._tokens = DeviceTokens(node.state_dir / TOKENS_FILE)
         self._device_token_rejected = False
+        self._failures = 0
 
-    async def run(self) -> None:
-        failures = 0
-        while True:
-            try:
-                await self._run_connection()
-                failures = 0
-            except OpenClawError as exc:
-                self._announce_change(f"gateway: {exc}")
-                wait = (
-                    REDIAL_WAITS[-1]
-                    if isinstance(exc, CannotConnect) and exc.permanent
-                    else REDIAL_WAITS[min(failures, len(REDIAL_WAITS) - 1)]
-                )
-                failures += 1
-                await asyncio.sleep(wait * (1 + random.uniform(0, REDIAL_JITTER)))  # noqa: S311  spreads load, guards nothing
+    async def connect_once(self) -> None:
+        """Until the connection ends; after a failure, wait before the next one."""
+        try:
+            await self._run_connection()
+            self._failures = 0
+        except OpenClawError as exc:
+            self._announce_change(f"gateway: {exc}")
+            permanent = isinstance(exc, CannotConnect) and exc.permanent
+            wait = REDIAL_WAITS[-1 if permanent else min(self._failures, len(REDIAL_WAITS) - 1)]
+            self._failures += 1
+            await asyncio.sleep(wait * (1 + random.uniform(0, REDIAL_JITTER)))  # noqa: S311  spreads load, guards nothing
 
     async def _run_connection(self) -> None:
         """One connection and its redials, until the commands on offer change."""
@@ -96,18 +91,27 @@ class _GatewayLink:
         credentials = self._credentials()
         client = GatewayClient(self._url, self._introduction(offered), credentials=credentials, signer=identity)
         invocations = Invocations(self._node.tools, _make_gateway_call(client))
+        changed, unpublished = asyncio.Event(), asyncio.Event()
+
+        def on_connected(hello: Json) -> None:
+            self._on_hello(hello)
+            invocations.cancel_all()
+            unpublished.set()
+
+        def on_event(event: EventFrame) -> None:
+            invocations.on_event(event.event, event.payload)
+            if event.event == "node.pair.resolved":
+                unpublished.set()
+
         stops = [
-            client.events.connect(lambda news: _on_event(invocations, news)),
-            client.connected.connect(self._on_hello),
+            client.events.connect(on_event),
+            client.connected.connect(on_connected),
+            self._node.tools.changed.connect(lambda _: changed.set()),
         ]
-        stops.append(client.connected.connect(lambda _: invocations.cancel_all()))
-        changed, untold = asyncio.Event(), asyncio.Event()
-        stops.append(self._node.tools.changed.connect(lambda _: changed.set()))
-        stops.append(client.connected.connect(lambda _: untold.set()))
-        stops.append(client.events.connect(lambda news: untold.set() if news.event == "node.pair.resolved" else None))
-        teller = asyncio.ensure_future(self._publish_tools(client, untold))
         try:
-            async with client:
+            async with Tasks("gateway link") as tasks, client:
+                publish = functools.partial(self._publish_tools, client, unpublished)
+                tasks.loop(publish, name="publishing of tools", on_failure="restart")
                 with self._node.gateway_prompter.attach(self._make_operator_call(client)):
                     while self._command_names() == offered:
                         changed.clear()
@@ -119,23 +123,20 @@ class _GatewayLink:
         finally:
             for stop in stops:
                 stop()
-            teller.cancel()
-            await asyncio.wait((teller,))
             await invocations.aclose()
 
     async def _publish_tools(self, client: GatewayClient, update_needed: asyncio.Event) -> None:
-        """Tell the gateway how our commands are used, whenever it may want to know: its agents see them as tools."""
-        while True:
-            await update_needed.wait()
-            update_needed.clear()
-            tools = [_describe_tool(spec) for spec in self._node.capabilities.specs()]
-            with contextlib.suppress(OpenClawError):  # an older gateway has no use for it
-                await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_TIMEOUT)
+        """Describe our commands to the gateway when it needs that: its agents get them as tools."""
+        await update_needed.wait()
+        update_needed.clear()
+        tools = [_describe_tool(spec) for spec in self._node.capabilities.specs()]
+        with contextlib.suppress(OpenClawError):  # an older gateway has no use for it
+            await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_TIMEOUT)
 
     def _make_operator_call(self, client: GatewayClient) -> Callable[[str, Json], Any]:
-        """The way to the gateway's operators: as the node we are, or else as an operator who may only ask."""
+        """Calls to the gateway's operators: as the node we are, or else as an operator who may only ask."""
 
-        async def tell(method: str, params: Json) -> Any:
+        async def call(method: str, params: Json) -> Any:
             within = self._node.settings.ask_seconds + RESULT_TIMEOUT
             try:
                 return await client.call(method, params, within=within)
@@ -145,11 +146,11 @@ class _GatewayLink:
             async with self._connect_operator() as operator:
                 return await operator.call(method, params, within=within)
 
-        return tell
+        return call
 
     @asynccontextmanager
     async def _connect_operator(self) -> AsyncIterator[GatewayClient]:
-        """OpenClaw's own gateway takes questions from operators alone. On its machine the device is let in as one at
+        """OpenClaw's own gateway takes questions from operators alone. On its machine the device is admitted as one at
         once; elsewhere a person approves that first. Raises CannotConnect."""
         platform, family = _platform_names()
         who = ClientInfo(id="cli", version=__version__, platform=platform, mode="cli", device_family=family)
@@ -158,12 +159,11 @@ class _GatewayLink:
             token=shared, device_token=None if shared else self._tokens.find(self._url, "operator")
         )
         identity = DeviceIdentity.load(self._node.state_dir / IDENTITY_FILE)
-        told = ClientProfile(client=who, scopes=(APPROVALS,))
-        async with GatewayClient(self._url, told, credentials=credentials, signer=identity, redial=False) as operator:
-            auth: Any = (operator.hello or {}).get("auth")
-            token = auth.get("deviceToken") if isinstance(auth, dict) else None
-            if isinstance(token, str) and token:
-                self._tokens.save(self._url, "operator", token)
+        profile = ClientProfile(client=who, scopes=(APPROVALS,))
+        async with GatewayClient(
+            self._url, profile, credentials=credentials, signer=identity, redial=False
+        ) as operator:
+            self._save_device_token("operator", operator.hello or {})
             yield operator
 
     def _command_names(self) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class _GatewayLink:
 
     def _introduction(self, commands: tuple[str, ...]) -> ClientProfile:
         platform, family = _platform_names()
-        categories = {standing.name: standing.category for standing in self._node.capabilities.statuses()}
+        categories = {status.name: status.category for status in self._node.capabilities.statuses()}
         return ClientProfile(
             client=ClientInfo(
                 id="node-host",
@@ -184,25 +184,25 @@ class _GatewayLink:
             role="node",
             caps=tuple(dict.fromkeys(categories[name] for name in commands)),
             commands=commands,
-            permissions={
-                "camera.capture": "camera.snap" in commands,
-                "screen.record": "screen.record" in commands,
-            },
+            permissions={"camera.capture": "camera.snap" in commands, "screen.record": "screen.record" in commands},
         )
 
     def _credentials(self) -> Credentials:
-        kept = None if self._device_token_rejected else self._tokens.find(self._url, "node")
-        if kept:
-            return Credentials(device_token=kept)
+        token = None if self._device_token_rejected else self._tokens.find(self._url, "node")
+        if token:
+            return Credentials(device_token=token)
         return Credentials(token=_read_shared_token(self._node))
 
     def _on_hello(self, hello: Json) -> None:
+        self._save_device_token("node", hello)
+        self._device_token_rejected = False
+        self._announce_change(f"gateway: connected to {self._url}")
+
+    def _save_device_token(self, role: str, hello: Json) -> None:
         auth: Any = hello.get("auth")
         token = auth.get("deviceToken") if isinstance(auth, dict) else None
         if isinstance(token, str) and token:
-            self._tokens.save(self._url, "node", token)
-        self._device_token_rejected = False
-        self._announce_change(f"gateway: connected to {self._url}")
+            self._tokens.save(self._url, role, token)
 
     def _announce_change(self, message: str) -> None:
         if message != self._last_message:
@@ -226,22 +226,22 @@ def _describe_tool(spec: ToolSpec) -> Json:
 
 
 def _read_shared_token(node: LocalNode) -> str | None:
-    """The gateway's token for those it does not know yet: the environment, or a private file beside the settings."""
-    said = os.environ.get("OPENCLAW_GATEWAY_TOKEN")
-    if said:
-        return said
+    """The gateway's token for devices it does not know yet: from the environment, or a private file beside the
+    settings. Raises BadToken."""
+    token = os.environ.get("OPENCLAW_GATEWAY_TOKEN")
+    if token:
+        return token
+    path = node.state_dir / SHARED_TOKEN_FILE
     try:
-        return read_private(node.state_dir / SHARED_TOKEN_FILE, largest=MAX_TOKEN_BYTES).decode().strip() or None
+        return read_private(path, largest=MAX_TOKEN_BYTES).decode().strip() or None
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadToken(f"{path} can't be read: make it a plain file of yours, or delete it") from exc
 
 
 def _make_gateway_call(client: GatewayClient) -> Callable[[str, Json], Any]:
-    async def tell(method: str, params: Json) -> Any:
+    async def call(method: str, params: Json) -> Any:
         return await client.call(method, params, within=RESULT_TIMEOUT)
 
-    return tell
-
-
-def _on_event(invocations: Invocations, event: EventFrame) -> None:
-    invocations.on_event(event.event, event.payload)
+    return call

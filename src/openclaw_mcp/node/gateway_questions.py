@@ -1,4 +1,4 @@
-"""Operators of the gateway this node is connected to: one more way to reach a person. Knows the words, not the wire."""
+"""Operators of the gateway this node is connected to, as a way to reach a person. Knows the messages, not the wire."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
+from ..net.tasks import finish
 from .questions import PromptAnswer, UserQuestion
 
-WITHDRAW_TIMEOUT: Final = 2.0  # seconds: somebody else has answered, and the caller waits for nothing but this
+WITHDRAW_TIMEOUT: Final = 2.0  # seconds: another person has answered, and the caller waits for nothing but this
 _ANSWERS: Final[dict[str, PromptAnswer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
 """Once at most: the rules of this machine are loosened at this machine."""
 
@@ -19,7 +20,7 @@ CallOperator = Callable[[str, Json], Awaitable[Any]]
 
 
 class GatewayPrompter:
-    """An `Asker`. Present while a connection is attached and the setting is on."""
+    """A `UserPrompter`, available while a connection is attached and the setting is on."""
 
     def __init__(self, *, ask_on_gateway: Callable[[], bool], seconds: Callable[[], float]) -> None:
         self._ask_on_gateway = ask_on_gateway
@@ -28,7 +29,7 @@ class GatewayPrompter:
 
     @contextlib.contextmanager
     def attach(self, call_gateway: CallOperator) -> Iterator[None]:
-        """Ask by way of `tell` while the block runs."""
+        """Ask by `call_gateway` while the block runs."""
         self._connections.append(call_gateway)
         try:
             yield
@@ -41,8 +42,8 @@ class GatewayPrompter:
     async def ask(self, question: UserQuestion) -> PromptAnswer | None:
         if not self._connections:
             return None
-        tell, id = self._connections[-1], str(uuid.uuid4())
-        asked: Json = {
+        call_gateway, id = self._connections[-1], str(uuid.uuid4())
+        request: Json = {
             "id": id,
             "command": question.detail,
             "warningText": f"{question.title} {question.why}; asked by {question.asker}",
@@ -51,18 +52,18 @@ class GatewayPrompter:
             "requireDeliveryRoute": True,  # with no operator there, the answer is no at once, not after minutes
         }
         try:
-            said = await tell("exec.approval.request", asked)
+            reply = await call_gateway("exec.approval.request", request)
         except OpenClawError:
-            return None  # an older gateway, or one that has gone: nobody could be reached this way
+            return None  # an older gateway, or one that has gone: no person could be reached this way
         except asyncio.CancelledError:
-            await asyncio.shield(_withdraw(tell, id))
+            await finish(_withdraw(call_gateway, id))
             raise
-        decision = said.get("decision") if isinstance(said, dict) else None
+        decision = reply.get("decision") if isinstance(reply, dict) else None
         return _ANSWERS.get(decision) if isinstance(decision, str) else None
 
 
 async def _withdraw(call_gateway: CallOperator, id: str) -> None:
-    """Somebody answered elsewhere: an operator need not look at it any more."""
+    """It was answered elsewhere: an operator need not look at it any more."""
     with contextlib.suppress(OpenClawError, TimeoutError):
         async with asyncio.timeout(WITHDRAW_TIMEOUT):
             await call_gateway("exec.approval.resolve", {"id": id, "decision": "deny"})

@@ -53,13 +53,15 @@ async def _get_fix(bus: MessageBus, level: int) -> LocationFix:
 
 def _parse_properties(properties: dict[str, Any]) -> LocationFix:
     altitude, speed, heading = (properties.get(name) for name in ("Altitude", "Speed", "Heading"))
-    told = properties.get("Timestamp")
+    timestamp = properties.get("Timestamp")
     try:
         return LocationFix(
             latitude=float(properties["Latitude"]),
             longitude=float(properties["Longitude"]),
             accuracy=float(properties.get("Accuracy", 0.0)),
-            timestamp=told[0] * 1000 + told[1] // 1000 if told and told[0] else time.time_ns() // 1_000_000,
+            timestamp=timestamp[0] * 1000 + timestamp[1] // 1000
+            if timestamp and timestamp[0]
+            else time.time_ns() // 1_000_000,
             source="geoclue",
             altitude=altitude if altitude is not None and altitude > LOWEST_ALTITUDE else None,
             speed=speed if speed is not None and speed >= 0 else None,

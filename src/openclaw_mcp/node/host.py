@@ -1,14 +1,15 @@
-"""The node's caretaker: its capabilities, its rules, its doors, opened and closed as the settings file says."""
+"""The node: its capabilities behind one dispatcher, and its endpoints, opened and closed as the settings file says."""
 
 import asyncio
 import contextlib
 import hmac
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,6 +22,7 @@ from ..mcp.server.http_gate import HeaderMap, HttpAccessRules, Identify
 from ..mcp.server.server import McpServer, McpServerInfo
 from ..net.http_limits import ConnectionBounds
 from ..net.orphan_reaper import OrphanReaper
+from ..net.tasks import Tasks
 from ..tools.audit import AuditRecord, log_record
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
@@ -36,6 +38,7 @@ from .location import LocationCapability
 from .media.camera import CameraCapability
 from .media.screen import ScreenCapability
 from .media.tts import TtsCapability
+from .private_files import file_stamp
 from .questions import PromptRouter
 from .registry import CapabilityRegistry
 from .resources import NodeResources
@@ -44,19 +47,19 @@ from .system import SystemCapability
 from .terminal_questions import SocketUnavailable, TerminalPrompter
 from .token import TokenFile
 
-SETTINGS_POLL: Final = 1.0  # seconds between looks at the settings file
-POLLS_PER_REFRESH: Final = 5  # looks between checks of what can work here: a display or a camera may have come or gone
+SETTINGS_POLL: Final = 1.0  # seconds between checks of the settings file
+POLLS_PER_REFRESH: Final = 5  # polls between checks of what can work here: a display or a camera may have come or gone
 MOST_AUTO_PORTS: Final = 50  # ports tried after the wanted one with --port auto
-MAX_REQUEST: Final = 4500.0  # seconds; longer than the longest tool, so that the tool's own limit speaks
+MAX_REQUEST: Final = 4500.0  # seconds; longer than the longest tool, so that the tool's own limit counts
 HOST: Final = "127.0.0.1"
 MCP_CLIENT_CALLER: Final = Caller(kind="local", name="mcp-client", scopes=frozenset({"*"}))
-"""Whoever holds the token file's token is this machine's own user."""
+"""The holder of the token file's token is this machine's own user."""
 
 logger = logging.getLogger(__name__)
 
 
 class LocalNode:
-    """This machine's capabilities behind one counter, whatever door leads to it."""
+    """This machine's capabilities behind one dispatcher, which every endpoint uses."""
 
     def __init__(self, state_dir: Path, settings: NodeSettings | None = None) -> None:
         self.state_dir = state_dir
@@ -75,7 +78,7 @@ class LocalNode:
         self.approvals = ExecAuthorizer(state_dir=state_dir, prompt_router=self.prompt_router)
         self.consents = ConsentStore(state_dir=state_dir, prompt_router=self.prompt_router)
         self._orphan_reaper = OrphanReaper()
-        self._notification_tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("node")
         self.capabilities = CapabilityRegistry(off_reason=self._off_reason)
         for capability in self._create_capabilities():
             self.capabilities.add(capability)
@@ -84,35 +87,34 @@ class LocalNode:
         self.tools = LocalNodeTools(self.capabilities, self._dispatcher, self.resources)
 
     def create_mcp_server(self) -> McpServer:
-        return create_mcp_server(self.tools, self.resources)
+        info = McpServerInfo(name="openclaw-node", version=__version__, title="OpenClaw node")
+        return McpServer(info, McpNodeTools(self.tools), resources=self.resources, instructions=INSTRUCTIONS)
+
+    def reload_settings(self) -> None:
+        """Raises BadSettings; the settings stay as they were then."""
+        self.settings = node_settings.load_settings(self.settings_path)
+        self.capabilities.refresh()
+
+    def _current_settings(self) -> NodeSettings:
+        return self.settings
 
     def _create_capabilities(self) -> Sequence[Capability]:
         """Every capability this package has, once."""
-        settings = self.settings
+        settings, folder = self._current_settings, self.state_dir
         return (
             SystemCapability(approvals=self.approvals, desktop=self.desktop, guard=self._orphan_reaper),
             DeviceCapability(display_name=lambda: self.settings.display_name),
             ScreenCapability(consent=self.consents, notify=self._notify_user),
-            CanvasCapability(
-                state_dir=self.state_dir, browser=settings.canvas_browser, trusted=settings.canvas_trusted
-            ),
-            CameraCapability(consent=self.consents, device=settings.camera_device, source=settings.camera_source),
-            LocationCapability(fixed_position=settings.location_fixed),
-            TtsCapability(
-                state_dir=self.state_dir,
-                provider=settings.tts_provider,
-                voice=settings.tts_voice,
-                elevenlabs_voice=settings.elevenlabs_voice,
-                elevenlabs_model=settings.elevenlabs_model,
-            ),
+            CanvasCapability(state_dir=folder, settings=settings),
+            CameraCapability(consent=self.consents, settings=settings),
+            LocationCapability(settings=settings),
+            TtsCapability(state_dir=folder, settings=settings),
         )
 
     def _notify_user(self, text: str) -> None:
-        """Let the person know; where there is no desktop there is nobody to tell."""
+        """Where there is no desktop, there is no person to notify."""
         if self.desktop.unavailable_reason() is None:
-            task = asyncio.ensure_future(self._show_notification(text))
-            self._notification_tasks.add(task)
-            task.add_done_callback(self._notification_tasks.discard)
+            self._tasks.spawn(self._show_notification(text), name="desktop notification")
 
     async def _show_notification(self, text: str) -> None:
         with contextlib.suppress(OpenClawError):
@@ -137,22 +139,19 @@ class LocalNode:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Be ready to ask people; leaving closes what the capabilities hold."""
-        try:
-            await self.terminal.open()
-        except (SocketUnavailable, OSError) as exc:
-            logger.warning("%s", exc)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, self._orphan_reaper.close)
+            stack.push_async_callback(self.capabilities.aclose)
+            stack.push_async_callback(self._tasks.aclose)
+            try:
+                await stack.enter_async_context(self.terminal.listen())
+            except (SocketUnavailable, OSError) as exc:
+                logger.warning("node: the socket for terminals can't be opened (%s), going on without", exc)
             yield
-        finally:
-            for toast in self._notification_tasks:
-                toast.cancel()
-            await self.terminal.aclose()
-            await self.capabilities.aclose()
-            await asyncio.to_thread(self._orphan_reaper.close)
 
 
 class LocalNodeTools:
-    """A `Toolbox` that looks at what can work whenever it is asked, and says why something can't."""
+    """A `Toolbox` that checks what can work at each listing, and reports why a command can't."""
 
     def __init__(self, capabilities: CapabilityRegistry, dispatcher: ToolDispatcher, resources: NodeResources) -> None:
         self._capabilities = capabilities
@@ -169,8 +168,8 @@ class LocalNodeTools:
 
     async def call(self, call: ToolCall) -> ToolResult:
         if not self._capabilities.is_available(call.name) and self._capabilities.has_command(call.name):
-            self._capabilities.require(call.name)  # says why it can't be used,
-            self._capabilities.refresh()  # or it can by now
+            self._capabilities.require(call.name)  # raises with the reason,
+            self._capabilities.refresh()  # unless it can be used by now
         result = await self._dispatcher.call(call)
         if len(result.content) > 1:
             self._resources.keep_captures(call.name, result)
@@ -178,10 +177,10 @@ class LocalNodeTools:
 
 
 class McpNodeTools:
-    """The node's tools as MCP clients should get them: a picture is shown once, as a picture.
+    """The node's tools as MCP clients get them: a picture once, as a picture.
 
     Some clients hand the model `structuredContent` instead of the blocks; with the bytes in it, the model would read
-    base64 and see nothing.
+    base64 instead of seeing it.
     """
 
     def __init__(self, tools: LocalNodeTools) -> None:
@@ -203,11 +202,6 @@ class McpNodeTools:
         return result
 
 
-def create_mcp_server(tools: LocalNodeTools, resources: NodeResources) -> McpServer:
-    info = McpServerInfo(name="openclaw-node", version=__version__, title="OpenClaw node")
-    return McpServer(info, McpNodeTools(tools), resources=resources, instructions=INSTRUCTIONS)
-
-
 INSTRUCTIONS: Final = (
     "These tools act on the machine this server runs on. Commands, the camera and screen recordings may need its "
     "person's approval; a refusal says how to get it."
@@ -215,16 +209,15 @@ INSTRUCTIONS: Final = (
 
 
 def describe_settings(node: LocalNode) -> Json:
-    """The settings and what is on offer, without secrets."""
-    standings = node.capabilities.statuses()
+    """The settings and which commands are available, without secrets."""
     return {
         "settings": msgspec.to_builtins(node.settings),
         "stateDirectory": str(node.state_dir),
-        "commands": {standing.name: standing.missing is None for standing in standings},
+        "commands": {status.name: status.missing is None for status in node.capabilities.statuses()},
     }
 
 
-# ---- the HTTP door ---------------------------------------------------------------------------------------------------
+# ---- the HTTP endpoint -----------------------------------------------------------------------------------------------
 
 
 class PortChoice(msgspec.Struct, frozen=True):
@@ -232,24 +225,24 @@ class PortChoice(msgspec.Struct, frozen=True):
     auto: bool = False
     """Take the next free one when it is taken."""
     option: str = "--port"
-    """What chooses another, for people."""
+    """The command-line option that chooses another, for error texts."""
 
 
 def choose_port(flag: str | None, settings: NodeSettings) -> PortChoice:
     """A flag wins over OPENCLAW_MCP_PORT, that over the setting. Raises BadSettings."""
-    said = flag or os.environ.get("OPENCLAW_MCP_PORT")
-    if not said:
+    text = flag or os.environ.get("OPENCLAW_MCP_PORT")
+    if not text:
         return PortChoice(settings.mcp_port)
-    if said == "auto":
+    if text == "auto":
         return PortChoice(settings.mcp_port, auto=True)
-    port = parse_whole_number(said, maximum=65535)
+    port = parse_whole_number(text, maximum=65535)
     if port is None:
-        raise BadSettings(f"{said!r} is no port: give a number from 0 to 65535, or auto")
+        raise BadSettings(f"{text!r} is no port: give a number from 0 to 65535, or auto")
     return PortChoice(port)
 
 
 def make_token_check(token: TokenFile) -> Identify:
-    """Admit whoever carries the token the file holds right now."""
+    """Admit requests with the token that the file holds right now."""
 
     def check(headers: HeaderMap) -> Caller:
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -275,7 +268,7 @@ async def serve_mcp_http(
         token.ensure()
         if token.is_readable_by_others():
             logger.warning("%s can be read by other users: chmod 600 it", token.path)
-    listener = _bind_socket(choice, listen)
+    listener = _bind_socket(choice)
     address = f"http://{HOST}:{listener.getsockname()[1]}/"
     gate = HttpAccessRules(
         identify=make_token_check(token) if node.settings.require_token else lambda _: MCP_CLIENT_CALLER,
@@ -292,11 +285,13 @@ async def serve_mcp_http(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(listen.serve_in_background(endpoint, listener, bounds=bounds))
-        stack.push_async_callback(endpoint.aclose)  # first, so that no open stream holds the server up
+        stack.push_async_callback(endpoint.aclose)  # closed first, so that no open stream delays the server
         yield address
 
 
-def _bind_socket(choice: PortChoice, listen: Any) -> Any:
+def _bind_socket(choice: PortChoice) -> socket.socket:
+    from ..net import listen  # here for start-up, as above
+
     last = choice.port + MOST_AUTO_PORTS if choice.auto and choice.port else choice.port
     for port in range(choice.port, min(last, 65535)):
         with contextlib.suppress(listen.PortTaken):
@@ -304,21 +299,15 @@ def _bind_socket(choice: PortChoice, listen: Any) -> Any:
     return listen.bind(HOST, 0 if choice.auto else choice.port, option=choice.option)
 
 
-# ---- the gateway -----------------------------------------------------------------------------------------------------
-
-
 class NodeGatewayConnector(Protocol):
     """A connection to a gateway that offers the node's commands and brings its invocations."""
 
-    def __call__(self, node: LocalNode, /) -> contextlib.AbstractAsyncContextManager[str]:
+    def __call__(self, node: LocalNode, /) -> AbstractAsyncContextManager[str]:
         """Stay connected, redialling, while the block runs; yields the address for people."""
 
 
-# ---- doors as the settings say ---------------------------------------------------------------------------------------
-
-
 class NodeHost:
-    """Keeps the doors as the settings file says, while `run` runs."""
+    """Keeps the endpoints as the settings file says, while `run` runs."""
 
     def __init__(
         self,
@@ -329,81 +318,71 @@ class NodeHost:
         announce: Callable[[str], None] = lambda _: None,
         port_option: str = "--port",
     ) -> None:
-        """`option`: what chooses another port, for people."""
+        """`port_option`: the command-line option that chooses another port, for error texts."""
         self._node = node
         self._port = port
         self._port_option = port_option
         self._gateway = gateway
         self._announce = announce
         self._endpoints: dict[str, tuple[object, AsyncExitStack]] = {}
+        """By name: the settings it was opened with, and what closes it."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises at once when a door that is wanted from the start can't be opened."""
+        """Until `stop` is set. Raises at once when an endpoint that is wanted from the start can't be opened."""
         async with self._node.open():
             try:
-                seen = _file_stamp(self._node.settings_path)
+                stamp = file_stamp(self._node.settings_path)
                 await self._apply_settings()
-                await self._watch_settings(stop, seen)
+                await self._watch_settings(stop, stamp)
             finally:
                 for name in list(self._endpoints):
                     await self._close_endpoint(name)
 
     async def _watch_settings(self, stop: asyncio.Event, last_stamp: object) -> None:
-        looks = 0
+        polls = 0
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTINGS_POLL):
                     await stop.wait()
-            looks += 1
-            if looks % POLLS_PER_REFRESH == 0:
+            polls += 1
+            if polls % POLLS_PER_REFRESH == 0:
                 self._node.capabilities.refresh()
-            now = _file_stamp(self._node.settings_path)
+            now = file_stamp(self._node.settings_path)
             if now != last_stamp and not stop.is_set():
                 last_stamp = now
                 await self._reload_settings()
 
     async def _reload_settings(self) -> None:
         try:
-            self._node.settings = node_settings.load_settings(self._node.settings_path)
-            self._node.capabilities.refresh()
+            self._node.reload_settings()
             await self._apply_settings()
         except (OpenClawError, OSError) as exc:
             self._announce(f"settings: {exc}")
 
     async def _apply_settings(self) -> None:
-        """Close what is no longer wanted, open what is; a door whose settings changed is opened anew."""
-        settings = self._node.settings
+        """Close what is no longer wanted, open what is; an endpoint whose settings changed is closed and opened."""
+        settings, gateway = self._node.settings, self._gateway
         choice = msgspec.structs.replace(choose_port(self._port, settings), option=self._port_option)
-        wanted: dict[str, object] = {}
+        wanted: dict[str, tuple[object, Callable[[], AbstractAsyncContextManager[str]]]] = {}
         if settings.enable_mcp_server:
-            wanted["mcp"] = (choice, settings.mcp_slots, settings.require_token)
-        if settings.enable_node_mode and self._gateway is not None:
-            wanted["gateway"] = (settings.gateway_url, settings.display_name)
-        for name in [name for name, (made_for, _) in self._endpoints.items() if wanted.get(name) != made_for]:
+            options = (choice, settings.mcp_slots, settings.require_token)
+            wanted["mcp"] = (options, lambda: serve_mcp_http(self._node, choice))
+        if settings.enable_node_mode and gateway is not None:
+            wanted["gateway"] = ((settings.gateway_url, settings.display_name), lambda: gateway(self._node))
+        for name in [
+            name for name, (used, _) in self._endpoints.items() if name not in wanted or wanted[name][0] != used
+        ]:
             await self._close_endpoint(name)
-        for name, made_for in wanted.items():
+        for name, (used, open_endpoint) in wanted.items():
             if name not in self._endpoints:
-                door = serve_mcp_http(self._node, choice) if name == "mcp" else self._open_gateway()
                 stack = AsyncExitStack()
-                address = await stack.enter_async_context(door)
-                self._endpoints[name] = (made_for, stack)
+                address = await stack.enter_async_context(open_endpoint())
+                self._endpoints[name] = (used, stack)
                 self._announce(f"{name}: {address}")
         if not wanted:
             self._announce(f"node: neither MCP nor gateway is switched on in {self._node.settings_path}; waiting")
-
-    def _open_gateway(self) -> contextlib.AbstractAsyncContextManager[str]:
-        assert self._gateway is not None
-        return self._gateway(self._node)
 
     async def _close_endpoint(self, name: str) -> None:
         _, stack = self._endpoints.pop(name)
         await stack.aclose()
         self._announce(f"{name}: closed")
-
-
-def _file_stamp(path: Path) -> object:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_ino, status.st_size)

@@ -1,6 +1,7 @@
-"""A gateway's invocations of this node, answered through its toolbox. Knows the words, not the wire."""
+"""A gateway's invocations of this node, answered through its toolbox. Knows the messages, not the wire."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -10,31 +11,36 @@ import msgspec
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound, ToolTimeout
 from ..core.model import Caller, Json, Text, ToolCall, ToolResult
 from ..core.ports import CallContext, NullCallContext, Toolbox
+from ..net.tasks import Tasks
 
-MOST_INVOCATIONS: Final = 8  # invocations at once; more are told to try again
+MAX_INVOCATIONS: Final = 8  # invocations at once; others are refused as busy
 LONGEST_INVOCATION: Final = 3600.0  # seconds, when the gateway names no limit of its own
 MAX_CHUNK_LENGTH: Final = 16_384  # characters of progress in one message: the gateway's own bound
 MAX_PAYLOAD_BYTES: Final = 24 << 20  # bytes of JSON; a gateway's frames end at 25 MiB
 GATEWAY_CALLER: Final = Caller(kind="operator", name="gateway", scopes=frozenset({"*"}))
 """A gateway this node is paired with; which of its people and agents may invoke what is the gateway's to decide."""
 
+FAILED: Final = "the node failed to carry it out; its log says why"
 _COMMAND_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+logger = logging.getLogger(__name__)
 
 CallGateway = Callable[[str, Json], Awaitable[Any]]
 """Call a method of the gateway."""
 
 
 class Invocations:
-    """`hear` each event of the connection; `drop` when it is gone. Owns one task per invocation."""
+    """`on_event` for each event of the connection; `cancel_all` when it is gone. Owns one task per invocation."""
 
     def __init__(self, toolbox: Toolbox, call_gateway: CallGateway, *, caller: Caller = GATEWAY_CALLER) -> None:
         self._toolbox = toolbox
         self._call_gateway = call_gateway
         self._caller = caller
+        self._tasks = Tasks("node invocations")
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def on_event(self, event: str, payload: Any) -> None:
-        """Take an event of the gateway; those that are not for a node's hands are passed over."""
+        """Take an event of the gateway; those that are not for a node are ignored."""
         if type(payload) is not dict:
             return
         if event == "node.invoke.request":
@@ -45,21 +51,19 @@ class Invocations:
                 running.cancel()
 
     def cancel_all(self) -> None:
-        """The connection has gone: nobody waits for these any more."""
+        """The connection is gone: the gateway does not wait for these any more."""
         for task in self._running.values():
             task.cancel()
 
     async def aclose(self) -> None:
-        self.cancel_all()
-        if self._running:
-            await asyncio.wait(self._running.values())
+        await self._tasks.aclose()
 
     def _start(self, payload: Json) -> None:
         id = str(payload.get("id") or payload.get("requestId") or "")
         if not id or id in self._running:  # asked twice is answered once
             return
-        task = asyncio.ensure_future(self._respond(id, payload, busy=len(self._running) >= MOST_INVOCATIONS))
-        self._running[id] = task
+        answer = self._respond(id, payload, busy=len(self._running) >= MAX_INVOCATIONS)
+        self._running[id] = task = self._tasks.spawn(answer, name=str(payload.get("command")))
         task.add_done_callback(lambda _: self._running.pop(id, None))
 
     async def _respond(self, id: str, payload: Json, *, busy: bool) -> None:
@@ -71,17 +75,20 @@ class Invocations:
             answer |= {"ok": True, "payload": await self._invoke(id, payload)}
         except OpenClawError as exc:
             answer |= {"ok": False, "error": {"code": exc.code.upper(), "message": str(exc)}}
+        except Exception:  # without an answer the gateway would wait until its time is up
+            logger.exception("node: invocation %s of %s failed, the gateway is told so", id, payload.get("command"))
+            answer |= {"ok": False, "error": {"code": OpenClawError.code.upper(), "message": FAILED}}
         try:
             await self._call_gateway("node.invoke.result", answer)
         except OpenClawError:
-            return  # the gateway has gone or has stopped waiting; there is nobody to tell
+            return  # the gateway has gone or has stopped waiting
 
     async def _invoke(self, id: str, payload: Json) -> Any:
         command = payload.get("command")
         if type(command) is not str or not _COMMAND_NAME.fullmatch(command):
             raise ToolNotFound("Invalid command format")
-        line: CallContext = _InvocationContext(self._call_gateway, id, payload.get("nodeId"))
-        call = ToolCall(caller=self._caller, name=command, arguments=_parse_arguments(payload), context=line)
+        context: CallContext = _InvocationContext(self._call_gateway, id, payload.get("nodeId"))
+        call = ToolCall(caller=self._caller, name=command, arguments=_parse_arguments(payload), context=context)
         limit = payload.get("timeoutMs")
         seconds = limit / 1000 if isinstance(limit, int | float) and limit > 0 else LONGEST_INVOCATION
         try:
@@ -92,7 +99,7 @@ class Invocations:
 
 
 class _InvocationContext(NullCallContext):
-    """Progress as the gateway streams it. Nobody can be asked on this line."""
+    """Progress as the gateway streams it. No person can be asked over this connection."""
 
     def __init__(self, call_gateway: CallGateway, id: str, node: Any) -> None:
         self._call_gateway = call_gateway
@@ -111,7 +118,7 @@ class _InvocationContext(NullCallContext):
 
 
 def _parse_arguments(payload: Json) -> Json:
-    """What does not parse counts as nothing, as with other nodes."""
+    """Arguments that can't be parsed count as none, as with other nodes."""
     given = payload.get("paramsJSON", payload.get("args"))
     if type(given) is str:
         try:

@@ -1,12 +1,12 @@
-"""Where this machine is: the place in the settings, or what GeoClue finds. No address is ever looked up on the net."""
+"""The position of this machine: from the settings, or from GeoClue. No address is ever looked up on the net."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from ..core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from ..core.model import Json, ToolCall, ToolResult, ToolSpec
 from . import arguments
 from .capability import NodeCommand, UnavailableReason, json_result
+from .settings import NodeSettings
 
 DEADLINE: Final = 90.0  # seconds; the longest wait a caller may ask for, and some
 MAX_WAIT: Final = 60_000  # milliseconds
@@ -45,17 +46,6 @@ GET = ToolSpec(
 )
 
 
-class Coordinates(Protocol):
-    """A place somebody wrote down."""
-
-    @property
-    def latitude(self) -> float: ...
-    @property
-    def longitude(self) -> float: ...
-    @property
-    def accuracy(self) -> float: ...
-
-
 class LocationFix(Struct, frozen=True, kw_only=True):
     latitude: float
     longitude: float
@@ -77,18 +67,18 @@ class LocationUnavailable(Exception):
 
 
 class LocationCapability:
-    """`location.get`. `fixed`, if given, is the answer; `bus` names another bus than the system's."""
+    """`location.get`. The setting locationFixed, if given, is the answer; `bus_address`: not the system's bus."""
 
     name = "location"
 
     def __init__(
         self,
         *,
-        fixed_position: Coordinates | None = None,
+        settings: Callable[[], NodeSettings] = NodeSettings,
         bus_address: str | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._fixed_position = fixed_position
+        self._settings = settings
         self._bus_address = bus_address or environ.get("DBUS_SYSTEM_BUS_ADDRESS")
         self._last_fix: tuple[int, LocationFix] | None = None
 
@@ -96,7 +86,7 @@ class LocationCapability:
         return (NodeCommand(spec=GET, run=self._get),)
 
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
-        if self._fixed_position is not None:
+        if self._settings().location_fixed is not None:
             return None
         write = "write the place into the setting locationFixed"
         if sys.platform != "linux":
@@ -123,23 +113,17 @@ class LocationCapability:
         age = arguments.integer(given, "maxAgeMs", "maxAge", default=30_000, least=0, most=OLDEST_FIX)
         wish = (arguments.text(given, "desiredAccuracy", "accuracy") or "default").lower()
         level = LEVELS.get(wish, LEVELS["default"])
-        if self._fixed_position is not None:
-            place = self._fixed_position
-            return json_result(
-                fix_to_json(
-                    LocationFix(
-                        latitude=place.latitude,
-                        longitude=place.longitude,
-                        accuracy=place.accuracy,
-                        timestamp=now_ms(),
-                        source="fixed",
-                    )
-                )
+        place, now = self._settings().location_fixed, now_ms()
+        if place is not None:
+            fix = LocationFix(
+                latitude=place.latitude,
+                longitude=place.longitude,
+                accuracy=place.accuracy,
+                timestamp=now,
+                source="fixed",
             )
-        missing = self.unavailable_reason(GET.name)
-        if missing is not None:
-            raise ToolUnavailable(f"LOCATION_UNAVAILABLE: {missing.reason} {missing.remedy}")
-        if self._last_fix is not None and self._last_fix[0] >= level and now_ms() - self._last_fix[1].timestamp < age:
+            return json_result(fix_to_json(fix))
+        if self._last_fix is not None and self._last_fix[0] >= level and now - self._last_fix[1].timestamp < age:
             return json_result(fix_to_json(self._last_fix[1]))
         fix = await self._query_geoclue(level, wait / 1000)
         self._last_fix = (level, fix)

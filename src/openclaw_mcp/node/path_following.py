@@ -1,4 +1,4 @@
-"""Where a path leads, link by link, and whether it leads every process to the same file."""
+"""Following a path link by link, and whether it leads every process to the same file."""
 
 import os
 from typing import Final
@@ -6,17 +6,17 @@ from typing import Final
 MAX_LINKS: Final = 40  # on the way, as the kernel counts
 
 _PER_PROCESS_PATHS: Final = ("/proc", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr")
-"""What lies there means another file to another process: `/proc/self/cwd`, `/dev/fd/3`."""
+"""A path there means another file to another process: `/proc/self/cwd`, `/dev/fd/3`."""
 
 
 def follow_links(path: str) -> tuple[str, bool]:
     """The absolute `path` with its links followed, and whether it means the same file to every process."""
     if os.sep != "/":
         return os.path.realpath(path), True
-    waiting = path.split("/")[::-1]
-    at, steady, links = "", True, 0
-    while waiting:
-        part = waiting.pop()
+    remaining = path.split("/")[::-1]
+    at, same_for_all, links = "", True, 0
+    while remaining:
+        part = remaining.pop()
         if part in ("", "."):
             continue
         if part == "..":
@@ -24,7 +24,7 @@ def follow_links(path: str) -> tuple[str, bool]:
             continue
         at = f"{at}/{part}"
         if at.startswith(_PER_PROCESS_PATHS) and is_per_process_path(at):
-            steady = False
+            same_for_all = False
         try:
             to = os.readlink(at)  # noqa: PTH115  texts, not paths
         except (OSError, ValueError):
@@ -32,14 +32,14 @@ def follow_links(path: str) -> tuple[str, bool]:
         links += 1
         if links > MAX_LINKS:
             return at, False
-        steady = steady and _is_regular_link(at)
-        waiting += to.split("/")[::-1]
+        same_for_all = same_for_all and _is_regular_link(at)
+        remaining += to.split("/")[::-1]
         at = "" if to.startswith("/") else at[: at.rfind("/")]
-    return at or "/", steady
+    return at or "/", same_for_all
 
 
 def is_per_process_path(path: str) -> bool:
-    """Whether a path, as it is written, lies where each process sees files of its own."""
+    """Whether a path, as it is written, is where each process sees files of its own."""
     return any(path == each or path.startswith(f"{each}/") for each in _PER_PROCESS_PATHS)
 
 

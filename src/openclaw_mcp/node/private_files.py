@@ -1,10 +1,14 @@
-"""Private files: only their owner reads them, no link leads elsewhere, and a write is whole or not at all."""
+"""Private files: only their owner reads them, no link is followed, and a write is whole or not at all."""
 
 import os
 import stat
+import time
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from ..net.files import replace_file
+
+CLOCK_TICK_NS: Final = 1_000_000_000  # nanoseconds, far longer than any such clock's tick
 
 
 def read_private(path: Path, *, largest: int) -> bytes:
@@ -19,6 +23,30 @@ def read_private(path: Path, *, largest: int) -> bytes:
         if status.st_size > largest:
             raise OSError(f"{path} is larger than {largest} bytes")
         return file.read(largest + 1)
+
+
+class FileStamp(NamedTuple):
+    """Changes when a file is replaced, written, or gets another owner or mode."""
+
+    changed_ns: int
+    """The time of the last change, which no program can set."""
+    modified_ns: int
+    inode: int
+    size: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next change will have another time: clocks of file systems tick some times in a second only."""
+        return time.time_ns() - self.changed_ns > CLOCK_TICK_NS
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """None while there is no such file."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return FileStamp(status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def write_private(path: Path, data: bytes) -> None:

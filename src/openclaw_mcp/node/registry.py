@@ -1,4 +1,4 @@
-"""Every capability of this machine, once: what it offers right now, and the way to use it."""
+"""Every capability of this machine: which commands are available right now, and calls of them."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,11 +10,11 @@ from ..core.signal import Signal
 from .capability import Capability, Danger, NodeCommand, UnavailableReason
 
 OffReason = Callable[[str, str], UnavailableReason | None]
-"""Category and command to None when its setting is on, else why it is not and how to switch it on."""
+"""Category and command to None when its setting is on, else the reason and how to switch it on."""
 
 
 class CommandStatus(Struct, frozen=True, kw_only=True):
-    """How a command stands right now."""
+    """A command, and why it is not available, if so."""
 
     category: str
     name: str
@@ -24,7 +24,7 @@ class CommandStatus(Struct, frozen=True, kw_only=True):
 
 
 class CapabilityRegistry:
-    """A `ToolSource` of the commands that can work here and are switched on. `changed` rings when that set changes."""
+    """A `ToolSource` of the commands that can work here and are switched on. `changed`: that set is another."""
 
     def __init__(self, *, off_reason: OffReason = lambda _category, _command: None) -> None:
         self.changed: Signal[None] = Signal()
@@ -35,7 +35,7 @@ class CapabilityRegistry:
         self._available_names: frozenset[str] = frozenset()
 
     def add(self, capability: Capability) -> None:
-        """Put a capability on offer; it shows at once."""
+        """Add a capability; its commands are listed at once."""
         if capability.name in self._capabilities:
             raise ValueError(f"a capability named {capability.name!r} is already here")
         for command in capability.commands():
@@ -47,29 +47,29 @@ class CapabilityRegistry:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again at what can work; ring if that changed."""
-        offered = tuple(
+        """Check again which commands can work; emit `changed` if that is another set."""
+        available = tuple(
             command.spec for name, (_, command) in self._commands.items() if self.unavailable_reason(name) is None
         )
-        if offered != self._available_specs:
-            self._available_specs = offered
-            self._available_names = frozenset(spec.name for spec in offered)
+        if available != self._available_specs:
+            self._available_specs = available
+            self._available_names = frozenset(spec.name for spec in available)
             self.changed.emit(None)
 
     def specs(self) -> Sequence[ToolSpec]:
         return self._available_specs
 
     def all_specs(self) -> Sequence[ToolSpec]:
-        """All there are, whether or not they can work here."""
+        """All of them, whether or not they can work here."""
         return tuple(command.spec for _, command in self._commands.values())
 
     def unavailable_reason(self, name: str) -> UnavailableReason | None:
-        """Why a command of ours is not on offer; None when it is."""
+        """Why a command is not available; None when it is."""
         capability, _ = self._commands[name]
         return self._off_reason(capability.name, name) or capability.unavailable_reason(name)
 
     def statuses(self) -> Sequence[CommandStatus]:
-        """Every command, on offer or not, in the order they were added."""
+        """Every command, available or not, in the order they were added."""
         return [
             CommandStatus(
                 category=capability.name,
@@ -92,11 +92,11 @@ class CapabilityRegistry:
         return found[1]
 
     def is_available(self, name: str) -> bool:
-        """Whether it was on offer when last looked."""
+        """Whether it was available at the last check."""
         return name in self._available_names
 
     def has_command(self, name: str) -> bool:
-        """Whether a command of this name is ours, on offer or not."""
+        """Whether there is a command of this name, available or not."""
         return name in self._commands
 
     async def call(self, call: ToolCall) -> ToolResult:

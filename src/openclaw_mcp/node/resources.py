@@ -1,4 +1,4 @@
-"""What a client may read of the node: its settings, what happened lately, and the last pictures and sounds."""
+"""What a client may read of the node: its settings, its last calls, and the last pictures, sounds and videos."""
 
 import datetime
 import time
@@ -48,7 +48,7 @@ class Capture(Struct, frozen=True):
 
 
 class NodeResources:
-    """A `Shelf`. Captures live in memory only: they are gone when the node stops."""
+    """A `ResourceProvider`. Captures are kept in memory only: they are gone when the node stops."""
 
     def __init__(self, settings: Callable[[], Json]) -> None:
         self.changed: Signal[None] = Signal()
@@ -63,7 +63,7 @@ class NodeResources:
         self.updated.emit(ACTIVITY)
 
     def keep_captures(self, tool: str, result: ToolResult) -> None:
-        """Keep the pictures, sounds and films of a result."""
+        """Keep the pictures, sounds and videos of a result."""
         fresh = [media for block in result.content if (media := _media_bytes(block)) is not None]
         for mime_type, data in fresh:
             self._last_id += 1

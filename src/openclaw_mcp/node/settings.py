@@ -1,4 +1,4 @@
-"""What the person at this machine has switched on: a JSON file they may edit while the node runs."""
+"""The settings of the node: a JSON file that the person at this machine may edit while the node runs."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ DEFAULT_ENABLED: Final = {
     "location": False,
     "tts": False,
 }
-"""Capabilities that look at or speak to the room start switched off."""
+"""Capabilities that record or address people near the machine are off by default."""
 
 
 class BadSettings(OpenClawError):
@@ -31,7 +31,7 @@ class BadSettings(OpenClawError):
 
 
 class FixedPosition(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where this machine stands, for one that does not move."""
+    """The position of a machine that does not move."""
 
     latitude: float
     longitude: float
@@ -39,7 +39,7 @@ class FixedPosition(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeSettings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Every switch with its default. Unknown names are kept out of reach but do no harm."""
+    """Every setting with its default. Unknown names are ignored."""
 
     enable_mcp_server: bool = True
     enable_node_mode: bool = False
@@ -50,13 +50,13 @@ class NodeSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     mcp_slots: int = 8
     """Calls served at once over HTTP."""
     require_token: bool = True
-    """False lets every program of this machine in: for a development box only."""
+    """False admits every program of this machine: for a development machine only."""
     gateway_url: str | None = None
     display_name: str | None = None
     run_system_tools: bool = True
-    """False takes system.run and system.run.prepare away."""
+    """False switches system.run and system.run.prepare off."""
     capabilities: dict[str, bool] = {}
-    """Category to on or off; see ON_UNLESS_SAID for the rest."""
+    """Category to on or off; DEFAULT_ENABLED has the rest."""
     ask_in_client: bool = True
     """Put approval questions to the calling MCP client when it can ask a person."""
     ask_on_desktop: bool = True

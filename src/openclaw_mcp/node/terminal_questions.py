@@ -7,13 +7,14 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
+from ..net.tasks import Tasks
 from .private_files import make_private_folder
 from .questions import PromptAnswer, UserQuestion
 
@@ -29,37 +30,41 @@ class SocketUnavailable(OpenClawError):
 
 
 class TerminalPrompter:
-    """An `Asker`: whoever has connected is there to be asked."""
+    """A `UserPrompter`: every terminal that is connected is asked."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / SOCKET_PATTERN.replace("*", str(os.getpid()))
-        self._server: asyncio.Server | None = None
-        self._watchers: dict[asyncio.StreamWriter, asyncio.Task[Any] | None] = {}
+        self._watchers: set[asyncio.StreamWriter] = set()
         self._pending: dict[str, tuple[UserQuestion, asyncio.Future[PromptAnswer | None]]] = {}
 
-    async def open(self) -> None:
-        """Raises NoSocket when this place can't have one; the node goes on without."""
+    @contextlib.asynccontextmanager
+    async def listen(self) -> AsyncIterator[None]:
+        """Accept terminals while the block runs. Raises SocketUnavailable where there can be no socket."""
         if len(str(self.path)) > MAX_PATH_LENGTH or not hasattr(asyncio, "start_unix_server"):
             raise SocketUnavailable(f"questions can't be answered in a terminal: no socket can be made at {self.path}")
         make_private_folder(self.path.parent)
         self.path.unlink(missing_ok=True)
         for left in self.path.parent.glob(SOCKET_PATTERN):
             _remove_stale_socket(left)
-        self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=MAX_LINE_LENGTH)
-        self.path.chmod(0o600)
+        async with Tasks("terminal questions") as tasks:
 
-    async def aclose(self) -> None:
-        if self._server is None:
-            return
-        self._server.close()
-        for writer, task in list(self._watchers.items()):
-            writer.close()
-            if task is not None:
-                task.cancel()
-        await asyncio.sleep(0)  # lets the cancelled ones end
-        self.path.unlink(missing_ok=True)
+            def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                if len(self._watchers) >= MAX_WATCHERS:
+                    writer.close()
+                else:
+                    self._add_watcher(writer)
+                    task = tasks.spawn(self._read_answers(reader), name="watcher")
+                    task.add_done_callback(lambda _: self._remove_watcher(writer))
 
-    # ---- Asker -----------------------------------------------------------------------------------------------------
+            server = await asyncio.start_unix_server(accept, str(self.path), limit=MAX_LINE_LENGTH)
+            try:
+                self.path.chmod(0o600)
+                yield
+            finally:
+                server.close()
+                self.path.unlink(missing_ok=True)
+
+    # ---- UserPrompter ----------------------------------------------------------------------------------------------
 
     def is_available(self) -> bool:
         return bool(self._watchers) and len(self._pending) < MAX_PENDING
@@ -76,38 +81,36 @@ class TerminalPrompter:
 
     # ---- the socket --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._watchers) >= MAX_WATCHERS:
-            writer.close()
-            return
-        self._watchers[writer] = asyncio.current_task()
+    def _add_watcher(self, writer: asyncio.StreamWriter) -> None:
+        self._watchers.add(writer)
         for question, _ in self._pending.values():
             writer.write(_encode_line({"question": msgspec.to_builtins(question)}))
-        try:
+
+    def _remove_watcher(self, writer: asyncio.StreamWriter) -> None:
+        self._watchers.discard(writer)
+        writer.close()
+        if not self._watchers:
+            self._abandon_questions()
+
+    async def _read_answers(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ValueError, ConnectionError):  # a line too long or a broken pipe: the watcher is gone
             while line := await reader.readline():
                 self._on_line(line)
-        except (ValueError, ConnectionError, asyncio.CancelledError):
-            pass  # a line too long, a broken pipe, or we are closing: the watcher is gone either way
-        finally:
-            del self._watchers[writer]
-            writer.close()
-            if not self._watchers:
-                self._abandon_questions()
 
     def _on_line(self, line: bytes) -> None:
         try:
-            said = msgspec.json.decode(line)
+            message = msgspec.json.decode(line)
         except msgspec.DecodeError:
             return
-        if type(said) is not dict or said.get("answer") not in ("once", "always", "deny"):
+        if type(message) is not dict or message.get("answer") not in ("once", "always", "deny"):
             return
-        question, answer = self._pending.get(str(said.get("id")), (None, None))
+        question, answer = self._pending.get(str(message.get("id")), (None, None))
         if question is not None and answer is not None and not answer.done():
-            chosen: PromptAnswer = said["answer"]
+            chosen: PromptAnswer = message["answer"]
             answer.set_result("once" if chosen == "always" and not question.always else chosen)
 
     def _abandon_questions(self) -> None:
-        """The last one who could answer has gone."""
+        """The last terminal has disconnected: they can't be answered this way any more."""
         for _, answer in self._pending.values():
             if not answer.done():
                 answer.set_result(None)
@@ -118,14 +121,14 @@ class TerminalPrompter:
 
 
 class QuestionWatcher:
-    """The other end: sees the questions and answers them."""
+    """The other end: receives the questions and answers them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def messages(self) -> AsyncIterator[Json]:
-        """`{"question": …}` and `{"settled": id}`, until the node goes away."""
+        """`{"question": …}` and `{"settled": id}`, until the node ends."""
         while line := await self._reader.readline():
             yield msgspec.json.decode(line)
 
@@ -135,7 +138,7 @@ class QuestionWatcher:
 
 @contextlib.asynccontextmanager
 async def watch_questions(path: Path) -> AsyncIterator[QuestionWatcher]:
-    """Be there for the node behind a socket. Raises NoSocket, and tidies up, when it has gone."""
+    """Connect to the node behind a socket. Raises SocketUnavailable, and removes the socket, when it has ended."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=MAX_LINE_LENGTH)
     except OSError as exc:
@@ -150,8 +153,8 @@ async def watch_questions(path: Path) -> AsyncIterator[QuestionWatcher]:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove the socket of a node that was killed. Nobody is disturbed: only when no process here has its number is
-    the socket tried, since the node may live in a container that shares this folder."""
+    """Remove the socket of a node that was killed. No living node is disturbed: the socket is tried only when no
+    process here has its number, since the node may run in a container that shares this folder."""
     number = parse_whole_number(path.stem.rpartition("-")[2])
     if number is None or _process_exists(number):
         return
@@ -167,7 +170,7 @@ def _process_exists(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # another user's
     return True
 
 

@@ -1,13 +1,12 @@
-"""The bearer token of the local MCP server: made at first need, kept, never made anew because it can't be read."""
+"""The bearer token of the local MCP server: made at first need, kept, and not replaced because it can't be read."""
 
-import os
 import re
 import secrets
 from pathlib import Path
 from typing import Final
 
 from ..core.errors import OpenClawError
-from .private_files import read_private, write_private
+from .private_files import FileStamp, file_stamp, read_private, write_private
 
 TOKEN_FILE: Final = "mcp-token.txt"
 RANDOM_BYTES: Final = 32  # 43 characters of base64url
@@ -20,13 +19,12 @@ class BadToken(OpenClawError):
 
 
 class TokenFile:
-    """The token as it stands in the file right now; a new one counts from the next request on."""
+    """The token that the file holds right now; a new one counts from the next request on."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / TOKEN_FILE
-        self._path_text = str(self.path)
-        self._token = ""
-        self._file_stamp: tuple[int, int, int] | None = None
+        self._token: str | None = None
+        self._file_stamp: FileStamp | None = None
 
     def ensure(self) -> str:
         """The token, made if the file is missing or blank. Raises BadToken when it is there and can't be used."""
@@ -55,15 +53,13 @@ class TokenFile:
         return token
 
     def current_token(self) -> str | None:
-        """The token, read again when the file has changed; None while it can't be used, which lets nobody in."""
-        try:
-            status = os.stat(self._path_text)  # noqa: PTH116  asked for each request, and twice as fast
-            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if seen != self._file_stamp:
-                self._token, self._file_stamp = self.read(), seen
-        except (OSError, BadToken):
-            self._file_stamp = None
-            return None
+        """The token, read again when the file has changed; None while it can't be used: then no request is admitted."""
+        stamp = file_stamp(self.path)
+        if stamp is None or stamp != self._file_stamp:
+            try:
+                self._token, self._file_stamp = self.read(), stamp
+            except (OSError, BadToken):
+                self._token, self._file_stamp = None, None
         return self._token
 
     def is_readable_by_others(self) -> bool:

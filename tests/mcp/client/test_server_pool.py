@@ -123,7 +123,7 @@ async def main():
         assert not await pool.start()
         for server in pool.sources().values():
             print(*(s.name.removeprefix("odd__child_") for s in server.specs() if "child" in s.name))
-            print(server._client._transport._transport.get_pid(), flush=True)
+            print(server._client._transport._process.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -150,8 +150,8 @@ def test_a_watchman_that_was_killed_is_replaced() -> None:
             await roster.find("one").start()
             shell = roster._reaper._shell
             assert shell is not None
-            shell.kill()
-            shell.wait()
+            shell.child.kill()
+            shell.child.wait()
 
             await roster.find("two").start()
 

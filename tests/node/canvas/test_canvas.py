@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.canvas import browser_page
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
-from tests.node.calling import call, children, picture, running, told, virtual_screen
+from openclaw_mcp.node.settings import NodeSettings
+from tests.node.calling import call, children, image_data, result_json, running, virtual_screen
 from tests.programs import need
 
 NO_SCREEN = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
@@ -87,10 +88,11 @@ def lines(*messages: Any) -> str:
 
 @contextlib.asynccontextmanager
 async def canvas(
-    tmp_path: Path, *, environ: dict[str, str] | None = None, **options: Any
+    tmp_path: Path, *, environ: dict[str, str] | None = None, trusted: Sequence[str] = ()
 ) -> AsyncIterator[CanvasCapability]:
     need("chromium", package="chromium")
-    made = CanvasCapability(state_dir=tmp_path, environ=environ or NO_SCREEN, **options)
+    settings = NodeSettings(canvas_trusted=tuple(trusted))
+    made = CanvasCapability(state_dir=tmp_path, settings=lambda: settings, environ=environ or NO_SCREEN)
     try:
         yield made
     finally:
@@ -98,7 +100,7 @@ async def canvas(
 
 
 async def value(made: CanvasCapability, script: str) -> Any:
-    return json.loads(told(await call(made, "canvas.eval", script=script))["result"])
+    return json.loads(result_json(await call(made, "canvas.eval", script=script))["result"])
 
 
 def pixel(data: bytes, place: tuple[int, int]) -> Any:
@@ -137,40 +139,40 @@ def site() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_html_is_shown_scripted_photographed_and_taken_away(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         before = children()
         async with canvas(tmp_path) as made:
             shown = await call(made, "canvas.present", html=RED, width=400, height=300, title="Red <one>")
-            assert told(shown) == {"presented": True}
+            assert result_json(shown) == {"presented": True}
             assert await value(made, "[document.title, innerWidth, innerHeight]") == ["Red <one>", 400, 300]
 
             result = await call(made, "canvas.snapshot")
-            assert told(result) == {"format": "png", "width": 400, "height": 300}
+            assert result_json(result) == {"format": "png", "width": 400, "height": 300}
             assert isinstance(result.structured, dict)
-            assert b64decode(result.structured["base64"]) == picture(result)
-            assert pixel(picture(result), (5, 5)) == pixel(picture(result), (390, 290)) == (255, 0, 0)
+            assert b64decode(result.structured["base64"]) == image_data(result)
+            assert pixel(image_data(result), (5, 5)) == pixel(image_data(result), (390, 290)) == (255, 0, 0)
 
-            assert told(await call(made, "canvas.hide")) == {"hidden": True}
+            assert result_json(await call(made, "canvas.hide")) == {"hidden": True}
             assert not children() - before
             with pytest.raises(ToolError, match="CANVAS_NOT_OPEN"):
                 await call(made, "canvas.eval", script="1")
             with pytest.raises(ToolError, match="CANVAS_NOT_OPEN"):
                 await call(made, "canvas.snapshot")
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_in_a_desktop_session_it_is_a_window_of_the_size_and_place_asked_for(tmp_path: Path) -> None:
-    async def scene(environ: dict[str, str]) -> None:
+    async def scenario(environ: dict[str, str]) -> None:
         async with canvas(tmp_path, environ=environ) as made:
             await call(made, "canvas.present", html=RED, width=600, height=400, x=40, y=30)
             assert await value(made, "[innerWidth, innerHeight, screenX, screenY]") == [600, 400, 40, 30]
             result = await call(made, "canvas.snapshot", format="jpg", maxWidth=300)
-            assert told(result) == {"format": "jpeg", "width": 300, "height": 200}
-            assert pixel(picture(result), (5, 5))[0] > 250
+            assert result_json(result) == {"format": "jpeg", "width": 300, "height": 200}
+            assert pixel(image_data(result), (5, 5))[0] > 250
 
     with virtual_screen(1000, 700) as environ:
-        asyncio.run(scene(environ))
+        asyncio.run(scenario(environ))
 
 
 def test_scripts_give_json_text_wait_for_promises_and_report_their_failures(
@@ -178,12 +180,12 @@ def test_scripts_give_json_text_wait_for_promises_and_report_their_failures(
 ) -> None:
     monkeypatch.setattr(browser_page, "EVAL_WAIT", 1.0)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html=RED)
 
             async def result(**arguments: str) -> object:
-                return told(await call(made, "canvas.eval", **arguments))["result"]
+                return result_json(await call(made, "canvas.eval", **arguments))["result"]
 
             assert await result(script="'T'") == '"T"'
             assert await result(javaScript="({a: [1, null]})") == '{"a":[1,null]}'
@@ -200,16 +202,16 @@ def test_scripts_give_json_text_wait_for_promises_and_report_their_failures(
             with pytest.raises(ToolArguments, match="Missing script"):
                 await result(script=" ")
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_page_of_this_machine_opens_only_from_a_trusted_origin(tmp_path: Path, site: tuple[str, list[str]]) -> None:
     origin, asked = site
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path / "trusting", trusted=[origin]) as made:
             result = await call(made, "canvas.navigate", url=origin)
-            assert told(result) == {"navigated": True, "opener": "canvas", "url": origin + "/"}
+            assert result_json(result) == {"navigated": True, "opener": "canvas", "url": origin + "/"}
             assert await value(made, "document.body.innerText.trim()") == "hello"
         assert "/" in asked
         asked.clear()
@@ -217,7 +219,7 @@ def test_a_page_of_this_machine_opens_only_from_a_trusted_origin(tmp_path: Path,
         async with canvas(tmp_path / "wary") as made:
             with pytest.raises(ToolArguments, match="not trusted"):
                 await call(made, "canvas.present", url=origin)
-            refused = told(await call(made, "canvas.navigate", url=origin))
+            refused = result_json(await call(made, "canvas.navigate", url=origin))
             assert (refused["navigated"], refused["opener"]) == (False, "unsupported_in_canvas")
             await call(made, "canvas.present", html=RED)
             port = origin.rpartition(":")[2]
@@ -230,11 +232,11 @@ def test_a_page_of_this_machine_opens_only_from_a_trusted_origin(tmp_path: Path,
             assert await value(made, "location.protocol") == "chrome-error:"
         assert asked == []
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_page_reads_no_files_and_opens_no_other_windows_or_frames(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html=RED + "<iframe src='https://canvas.invalid/a2ui'></iframe>")
             # Of our own origin, so it could be looked into if it had been loaded.
@@ -247,7 +249,7 @@ def test_a_page_reads_no_files_and_opens_no_other_windows_or_frames(tmp_path: Pa
             assert await value(made, "location.href") == "https://canvas.invalid/"
             assert made.browser_pid in before
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -299,7 +301,7 @@ def test_navigate_leaves_risky_addresses_alone_and_says_why(tmp_path: Path, url:
     need("chromium", package="chromium")
     made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
-    result = told(asyncio.run(call(made, "canvas.navigate", url=url)))
+    result = result_json(asyncio.run(call(made, "canvas.navigate", url=url)))
 
     assert (result["navigated"], result["opener"]) == (False, "unsupported_in_canvas")
     assert reason in result["reason"]
@@ -314,25 +316,25 @@ def test_the_canvass_own_files_are_shown_and_nothing_outside_their_folder(tmp_pa
     (files / "page.html").write_text("<title>Mine</title><script src='page.js'></script>")
     (files / "page.js").write_text("window.ran = true")
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", url="/page.html")
             assert await value(made, "[document.title, window.ran]") == ["Mine", True]
             for path in ("link.txt", "..%2f..%2fsecret.txt", "%2fetc%2fpasswd", "nowhere"):
                 assert await value(made, f"fetch('/files/{path}').then(found => found.status)") == 404
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_browser_that_died_is_back_with_what_it_showed_at_the_next_call(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html=RED, width=300, height=200)
             first = made.browser_pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
             result = await call(made, "canvas.snapshot")
-            assert pixel(picture(result), (5, 5)) == (255, 0, 0)
+            assert pixel(image_data(result), (5, 5)) == (255, 0, 0)
             assert made.browser_pid != first
 
             await call(made, "canvas.a2ui.push", jsonl=lines(*PANEL))
@@ -343,11 +345,11 @@ def test_a_browser_that_died_is_back_with_what_it_showed_at_the_next_call(tmp_pa
                 await waiting
             assert "Guests" in await value(made, "document.body.innerText")
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_call_cancelled_at_any_moment_leaves_a_canvas_that_works(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             for moment in (0.05, 0.3, 0.6):
                 opening = asyncio.ensure_future(call(made, "canvas.present", html=RED))
@@ -361,7 +363,7 @@ def test_a_call_cancelled_at_any_moment_leaves_a_canvas_that_works(tmp_path: Pat
             await asyncio.gather(looping, return_exceptions=True)
             assert await value(made, "6 * 7") == 42
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Path) -> None:
@@ -390,21 +392,21 @@ def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Pat
 
 
 def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             with pytest.raises(ToolError, match="CANVAS"):
                 await call(made, "canvas.present", url="about:blank")
-                await made._page._call_page("Page.crash")  # what a bug in the renderer does
+                await made._page._require_browser().call("Page.crash")  # what a bug in the renderer does
             assert await value(made, "location.href") == "about:blank"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a2ui_lines_become_a_page_whose_fields_and_buttons_work(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             pushed = await call(made, "canvas.a2ui.push", jsonl=lines(*PANEL) + "\n\nnot json\n")
-            assert told(pushed) == {"pushed": True, "applied": 3, "skipped": 1}
+            assert result_json(pushed) == {"pushed": True, "applied": 3, "skipped": 1}
             assert await value(made, "document.querySelector('h1').textContent") == "Guests"
             guests = "[...document.querySelectorAll('.List .Text')].map(one => one.textContent)"
             assert await value(made, guests) == ["<b>Ada</b>", "Bob"]
@@ -417,7 +419,7 @@ def test_a2ui_lines_become_a_page_whose_fields_and_buttons_work(tmp_path: Path) 
                 made, "openclaw.actions.map(({name, surfaceId, context}) => ({name, surfaceId, context}))"
             )
             assert actions == [{"name": "add", "surfaceId": "main", "context": {"who": "Eve"}}]
-            shot = picture(await call(made, "canvas.snapshot"))
+            shot = image_data(await call(made, "canvas.snapshot"))
             assert len(Image.open(io.BytesIO(shot)).convert("RGB").getcolors(1 << 20) or ()) > 10
 
             changed = {
@@ -429,12 +431,12 @@ def test_a2ui_lines_become_a_page_whose_fields_and_buttons_work(tmp_path: Path) 
             }
             await call(made, "canvas.a2ui.pushJSONL", jsonl=lines(changed))
             assert await value(made, guests) == ["<b>Ada</b>", "Cid"]
-            assert told(await call(made, "canvas.a2ui.dump"))["surfaceCount"] == 1
+            assert result_json(await call(made, "canvas.a2ui.dump"))["surfaceCount"] == 1
 
-            assert told(await call(made, "canvas.a2ui.reset")) == {"reset": True}
+            assert result_json(await call(made, "canvas.a2ui.reset")) == {"reset": True}
             assert await value(made, "document.querySelectorAll('.surface').length") == 0
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_every_component_of_the_catalogue_is_drawn(tmp_path: Path) -> None:
@@ -467,17 +469,17 @@ def test_every_component_of_the_catalogue_is_drawn(tmp_path: Path) -> None:
     ]
     update = {"surfaceUpdate": {"surfaceId": "s", "components": components}}
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             begin = {"beginRendering": {"surfaceId": "s", "root": "root"}}
-            assert told(await call(made, "canvas.a2ui.push", jsonl=lines(update, begin)))["applied"] == 2
+            assert result_json(await call(made, "canvas.a2ui.push", jsonl=lines(update, begin)))["applied"] == 2
             drawn = await value(
                 made, f"{json.dumps([*parts])}.filter(id => document.querySelector(`[data-id=${{id}}].${{id}}`))"
             )
             assert drawn == [*parts]
             assert await value(made, "document.querySelectorAll('.unknown').length") == 0
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a2ui_lines_that_are_too_many_too_new_or_out_of_reach_are_refused(tmp_path: Path) -> None:
@@ -516,7 +518,7 @@ def test_without_a_browser_every_command_is_missing_with_a_remedy(
 
 
 def test_no_port_is_opened_and_only_root_goes_without_the_sandbox(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html=RED)
             words = command_line(made.browser_pid)
@@ -525,4 +527,4 @@ def test_no_port_is_opened_and_only_root_goes_without_the_sandbox(tmp_path: Path
             assert (b"--no-sandbox" in words) == (os.geteuid() == 0)
             assert (tmp_path / "canvas" / "profile").stat().st_mode & 0o077 == 0
 
-    asyncio.run(scene())
+    asyncio.run(scenario())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolError
-from openclaw_mcp.node.canvas import browser_page
+from openclaw_mcp.node.canvas import open_browser
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
 from tests.node.calling import call
@@ -88,7 +88,7 @@ async def tried(made: CanvasCapability, origin: str, base: str) -> AsyncIterator
 
 @pytest.mark.parametrize("host", INNER)
 def test_no_page_reaches_this_machine_or_its_network(tmp_path: Path, host: str) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         trusted, inner, public = Site(), Site(), Site()
         async with serving(trusted) as port, serving(inner) as shut, serving(public) as machine().public:
             base = f"http://localhost:{port}/"
@@ -98,14 +98,14 @@ def test_no_page_reaches_this_machine_or_its_network(tmp_path: Path, host: str) 
         assert not inner.heard
         assert set(machine().connected) <= {"127.0.0.1", PUBLIC}  # the first is that of the trusted origin
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize("host", ["public.example", "trusted"])
 def test_every_way_reaches_the_internet_and_trusted_origins(tmp_path: Path, host: str) -> None:
     """So the table above is refused for the host's sake, not since a way does not work."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         trusted, site = Site(), Site()
         async with serving(trusted) as port, serving(site) as other:
             machine().public = other
@@ -120,11 +120,11 @@ def test_every_way_reaches_the_internet_and_trusted_origins(tmp_path: Path, host
         heard = "".join(site.heard).lower()
         assert "proxy-" not in heard  # what is said to the proxy stays there
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         heard: list[str] = []
 
         async def keep(reader: StreamReader, writer: StreamWriter) -> None:
@@ -152,11 +152,11 @@ def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_
             for method in ("GET", "POST")
         ]  # fmt: skip
 
-    run(scene())
+    run(scenario())
 
 
 def test_pages_that_need_no_network_are_shown(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", url="data:text/html,<title>Mine</title>")
             assert await value(made, "document.title") == "Mine"
@@ -164,18 +164,18 @@ def test_pages_that_need_no_network_are_shown(tmp_path: Path) -> None:
             assert await value(made, "location.href") == "about:blank"
         assert not machine().connected
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_nobody_has_is_said_to_be_missing(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             for command in ("canvas.present", "canvas.navigate"):
                 with pytest.raises(ToolError, match=r"CANVAS_LOAD_FAILED: the host nobody.example can't be found"):
                     await call(made, command, url="https://nobody.example/")
             assert made.browser_pid is None
 
-    run(scene())
+    run(scenario())
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -187,7 +187,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 def test_no_page_sends_datagrams_past_the_proxy(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         trusted, inner = Site(), Site()
         async with serving(trusted) as port, serving(inner) as shut:
             transport, datagrams = await machine().create_datagram_endpoint(Datagrams, ("127.0.0.1", shut))
@@ -213,7 +213,7 @@ def test_no_page_sends_datagrams_past_the_proxy(tmp_path: Path) -> None:
             transport.close()
         assert (datagrams.heard, inner.heard) == ([], [])
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize("instead", [[], ["--proxy-server=http://127.0.0.1:PORT"], ["--no-proxy-server"]])
@@ -222,9 +222,9 @@ def test_a_browser_that_does_not_use_the_proxy_shows_nothing(
 ) -> None:
     """As one may that a policy of the machine rules."""
     given = ForwardProxy.options
-    monkeypatch.setattr(browser_page, "PAGE_WAIT", 3.0)
+    monkeypatch.setattr(open_browser, "PAGE_WAIT", 3.0)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         other = Site()
         async with serving(other) as port, canvas(tmp_path) as made:
             words = [one.replace("PORT", str(port)) for one in instead]
@@ -234,4 +234,4 @@ def test_a_browser_that_does_not_use_the_proxy_shows_nothing(
             assert made.browser_pid is None
         assert not other.heard
 
-    run(scene())
+    run(scenario())

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import ToolError
-from openclaw_mcp.node.canvas.browser_profile import prepare_profile
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
+from openclaw_mcp.node.canvas.open_browser import prepare_profile
 from tests.node.calling import call, virtual_screen
 from tests.node.canvas.test_canvas import NO_SCREEN, canvas, value
-from tests.node.exec.judging import script
+from tests.node.exec.evaluating import script
 
 WAIT = 30.0  # seconds for one thing a page does, on a busy machine
 HELPERS = ("xdg-open", "xdg-email", "gio", "gnome-open", "kde-open", "sensible-browser")

@@ -52,7 +52,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator[Client]:
-    proxy = ForwardProxy(trusted)
+    proxy = ForwardProxy(lambda: trusted)
     await proxy.start()
     try:
         yield Client(proxy)
@@ -73,7 +73,7 @@ async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator
     ],
 )
 def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given: str) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             right = client.secret.partition(": ")[2].strip()
@@ -82,7 +82,7 @@ def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given:
             assert not site.heard
             assert "200 OK" in await client.answer(f"GET http://public.example/ HTTP/1.1\r\n{client.secret}\r\n")
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given:
     ],
 )
 def test_nobody_else_is_told_its_secret(challenge: dict[str, str]) -> None:
-    async def scene() -> None:
-        proxy = ForwardProxy(frozenset())
+    async def scenario() -> None:
+        proxy = ForwardProxy(frozenset)
         await proxy.start()
         address = Client(proxy).address
         asked = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
         assert proxy.credentials(asked) == {"response": "Default"}
         await proxy.aclose()
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_nobody_else_is_told_its_secret(challenge: dict[str, str]) -> None:
     ],
 )
 def test_what_is_no_clear_request_to_a_proxy_is_not_answered(head: str) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             assert await client.answer(f"{head}{client.secret}\r\n") == ""
             assert not machine().connected[1:] and not site.heard
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_no_clear_request_to_a_proxy_is_not_answered(head: str) -> None:
     ],
 )
 def test_an_origin_is_trusted_with_its_scheme_host_and_port(trusted: str, first: str, reached: bool) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         site = Site()
         async with serving(site) as port, proxying(parse_origins([trusted.replace("PORT", str(port))])) as client:
             request = f"{first.replace('PORT', str(port))} HTTP/1.1\r\n{client.secret}\r\n"
@@ -174,11 +174,11 @@ def test_an_origin_is_trusted_with_its_scheme_host_and_port(trusted: str, first:
         assert ("hello" in answer) is reached
         assert bool(site.heard) is reached
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_gets_one_request_a_connection_and_nothing_that_was_said_to_the_proxy() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         heard = asyncio.get_running_loop().create_future()
 
         async def listen(reader: StreamReader, writer: StreamWriter) -> None:
@@ -196,18 +196,18 @@ def test_a_host_gets_one_request_a_connection_and_nothing_that_was_said_to_the_p
                 "", "abc",
             ]  # fmt: skip
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_name_is_reached_at_the_next_of_its_addresses_when_one_does_not_answer() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         machine().names["many.example"] = [["1.1.1.1", "93.184.216.34"]]
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             assert "hello" in await client.answer(f"GET http://many.example/ HTTP/1.1\r\n{client.secret}\r\n")
         assert machine().connected[1:] == ["1.1.1.1", "93.184.216.34"]
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -225,19 +225,19 @@ def test_who_takes_too_long_is_hung_up_on(
 ) -> None:
     monkeypatch.setattr(forward_proxy, bound, 0.05)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         machine().slow.add("slow.example")
         async with serving(Site()) as machine().public, proxying() as client:
             answer = await client.answer(sent.replace("SECRET\r\n", f"{client.secret}\r\n"))
             assert answer.startswith(answered) and bool(answer) is bool(answered)
 
-    run(scene())
+    run(scenario())
 
 
 def test_headers_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward_proxy, "MAX_CONNECTIONS", 2)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with serving(Site()) as machine().public, proxying() as client:
             request = f"GET http://public.example/ HTTP/1.1\r\n{client.secret}"
             assert await client.answer(f"{request}X: {'x' * forward_proxy.MAX_HEAD}\r\n\r\n") == ""
@@ -252,15 +252,16 @@ def test_headers_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
                 while not await client.answer(f"{request}\r\n"):
                     assert not one.at_eof()
 
-    run(scene())
+    run(scenario())
 
 
 def test_it_ends_with_its_browser(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html="x")
-            proxy = made._page._proxy
-            assert proxy is not None
+            browser = made._page._browser
+            assert browser is not None
+            proxy = browser.proxy
             client = Client(proxy)
             async with client.connected() as (reader, _):
                 os.kill(made.browser_pid or 0, signal.SIGKILL)
@@ -268,14 +269,14 @@ def test_it_ends_with_its_browser(tmp_path: Path) -> None:
             with pytest.raises(ConnectionRefusedError):
                 await client.answer("")
             await call(made, "canvas.eval", script="1")
-            second = Client(made._page._proxy or proxy)
+            second = Client(made._page._browser.proxy if made._page._browser else proxy)
             assert second.secret != client.secret
             await call(made, "canvas.hide")
             with pytest.raises(ConnectionRefusedError):
                 await second.answer("")
             assert len(asyncio.all_tasks()) == 1
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_node_that_shows_no_page_does_not_load_it() -> None:

@@ -15,7 +15,7 @@ from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion
 from openclaw_mcp.node.system import SystemCapability
 
 from ..media.making import call
-from .judging import rules, script
+from .evaluating import rules, script
 
 
 class Desk:

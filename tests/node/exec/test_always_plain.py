@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_mcp.node.exec.approvals import UNWATCHED_NOTICE
 
-from .judging import script
+from .evaluating import script
 from .test_always import PLAIN_PATH, Machine
 
 

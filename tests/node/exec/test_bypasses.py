@@ -21,7 +21,7 @@ from tests.effort import often
 
 from ..media.making import call
 from .bypasses import FALSE_FRIENDS, REPO, VICTIM, attempts
-from .judging import script
+from .evaluating import script
 from .shell_bypasses import COMPUTED, NOT_COMPUTED
 
 ONLY_ECHO = ExecPolicy(default_action="deny", rules=(Rule(pattern="echo *", action="allow"),))

@@ -7,7 +7,7 @@ import pytest
 from openclaw_mcp.core.errors import OpenClawError, ToolDenied
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY
 
-from .judging import rules, run, verdict
+from .evaluating import rules, run, verdict
 
 SECRET = "tok-3f9a77c1d2"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .judging import script
+from .evaluating import script
 from .test_always import PLAIN_PATH, Machine
 
 ALLOWED = [{"pattern": pattern, "action": "allow"} for pattern in ("ls *", "echo *", "true", "find *", "sudo *")]

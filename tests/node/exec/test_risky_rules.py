@@ -15,7 +15,7 @@ from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy, Rule
 from openclaw_mcp.node.exec.shell_reader import word_set
 from tests.running import OPENCLAW
 
-from .judging import approvals_of, real, rules, script, verdict
+from .evaluating import approvals_of, real, rules, script, verdict
 
 START_OTHERS = sorted(
     word_set("""

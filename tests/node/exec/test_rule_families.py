@@ -10,7 +10,7 @@ from openclaw_mcp.node.exec.approvals import POLICY_FILE, BadPolicy
 from openclaw_mcp.node.exec.rules import ExecPolicy, Rule
 from openclaw_mcp.node.system import parse_run_request
 
-from .judging import approvals_of, rules, run, verdict
+from .evaluating import approvals_of, rules, run, verdict
 
 # ---- denies across program and arguments ----
 

@@ -9,7 +9,7 @@ from openclaw_mcp.core.errors import OpenClawError, ToolArguments, ToolDenied
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy
 from openclaw_mcp.node.system import parse_run_request
 
-from .judging import real, rules, run, script, verdict
+from .evaluating import real, rules, run, script, verdict
 
 LOOKING = rules("prompt", allow=("ls *", "echo *", "true", "python3 --version"))
 

@@ -25,7 +25,7 @@ from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ShellWord
 from openclaw_mcp.node.exec.wrappers import UnwrapResult, unwrap
 from tests.effort import often
 
-from .judging import approvals_of, script
+from .evaluating import approvals_of, script
 
 ACTIONS: list[Action] = ["allow", "prompt", "deny"]
 COMMANDS = [

@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY, ExecPolicy
 
-from .judging import rules, script, verdict
+from .evaluating import rules, script, verdict
 
 LOOKING = rules("prompt", allow=("ls *", "echo *"))
 COMMANDS = [["ls", "-l"], ["env", "ls"], ["sh", "-c", "echo a; ls"]]

@@ -10,7 +10,7 @@ import pytest
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.exec.wrappers import WRAPPERS
 
-from .judging import real, rules, run, script, verdict
+from .evaluating import real, rules, run, script, verdict
 from .test_always import Machine
 
 LOOKING = rules("prompt", allow=("ls *", "echo *", "true"))

@@ -11,7 +11,7 @@ from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.node.exec.rules import DEFAULT_POLICY
 from openclaw_mcp.node.exec.wrappers import _TRANSPARENT as TRANSPARENT
 
-from .judging import real, rules, run, script, verdict
+from .evaluating import real, rules, run, script, verdict
 
 LOOKING = rules("prompt", allow=("ls *", "echo *", "true"))
 VALUES = ("", "1", "x", "LANG", "KILL", "L", "=1", "0")

@@ -12,7 +12,8 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolError, ToolUnavailable
 from openclaw_mcp.core.model import ToolCall
 from openclaw_mcp.node.media.camera import CameraCapability
-from tests.node.calling import Heard, agree, call, children, film, picture, probed, told
+from openclaw_mcp.node.settings import NodeSettings
+from tests.node.calling import ProgressRecorder, agree, call, children, image_data, probe_media, result_json, video_data
 from tests.programs import need
 
 BARS = "lavfi:color=c=0x20c040:size=640x480:rate=15"
@@ -21,16 +22,17 @@ SINE = ("-f", "lavfi", "-i", "sine=frequency=440")
 
 def camera(**options: Any) -> CameraCapability:
     need("ffmpeg", package="ffmpeg")
-    return CameraCapability(**{"consent": agree, "source": BARS, "environ": {}, **options})
+    settings = NodeSettings(camera_source=options.pop("source", BARS), camera_device=options.pop("device", None))
+    return CameraCapability(**{"consent": agree, "settings": lambda: settings, "environ": {}, **options})
 
 
 def test_a_photo_shows_what_the_camera_sees() -> None:
     result = asyncio.run(call(camera(), "camera.snap", maxWidth=320))
 
-    assert told(result) == {"format": "jpeg", "width": 320, "height": 240}
+    assert result_json(result) == {"format": "jpeg", "width": 320, "height": 240}
     assert isinstance(result.structured, dict)
-    assert b64decode(result.structured["base64"]) == picture(result)
-    shot = Image.open(io.BytesIO(picture(result))).convert("RGB")
+    assert b64decode(result.structured["base64"]) == image_data(result)
+    shot = Image.open(io.BytesIO(image_data(result))).convert("RGB")
     assert shot.size == (320, 240)
     found = shot.getpixel((10, 10))
     assert isinstance(found, tuple)
@@ -41,19 +43,19 @@ def test_a_photo_shows_what_the_camera_sees() -> None:
 def test_the_format_asked_for_is_the_format_given(form: str, kind: str) -> None:
     result = asyncio.run(call(camera(), "camera.snap", format=form))
 
-    assert told(result)["format"] == form
-    assert Image.open(io.BytesIO(picture(result))).format == kind
+    assert result_json(result)["format"] == form
+    assert Image.open(io.BytesIO(image_data(result))).format == kind
 
 
 def test_a_clip_has_picture_and_sound_and_the_length_asked_for(tmp_path: Path) -> None:
-    async def scene() -> Any:
-        line = Heard()
+    async def scenario() -> Any:
+        line = ProgressRecorder()
         result = await call(camera(microphone=SINE), "camera.clip", line=line, durationMs=1200)
         return result, line.progressed
 
-    result, progressed = asyncio.run(scene())
-    found = probed(film(result), kind="mp4", tmp_path=tmp_path)
-    assert told(result) == {"format": "mp4", "durationMs": 1200, "hasAudio": True}
+    result, progressed = asyncio.run(scenario())
+    found = probe_media(video_data(result), kind="mp4", tmp_path=tmp_path)
+    assert result_json(result) == {"format": "mp4", "durationMs": 1200, "hasAudio": True}
     assert [stream["codec_name"] for stream in found["streams"]] == ["h264", "aac"]
     assert abs(float(found["format"]["duration"]) - 1.2) < 0.2
     assert progressed == sorted(set(progressed))
@@ -63,8 +65,8 @@ def test_a_clip_has_picture_and_sound_and_the_length_asked_for(tmp_path: Path) -
 def test_a_clip_without_a_microphone_is_silent_and_says_so(tmp_path: Path) -> None:
     result = asyncio.run(call(camera(), "camera.clip", durationMs=500))
 
-    found = probed(film(result), kind="mp4", tmp_path=tmp_path)
-    assert told(result)["hasAudio"] is False
+    found = probe_media(video_data(result), kind="mp4", tmp_path=tmp_path)
+    assert result_json(result)["hasAudio"] is False
     assert [stream["codec_name"] for stream in found["streams"]] == ["h264"]
 
 
@@ -84,8 +86,8 @@ def test_the_camera_is_not_touched_without_consent() -> None:
 
 
 def test_a_cancelled_clip_stops_its_program_and_frees_the_camera_at_once() -> None:
-    async def scene() -> None:
-        made, line, before = camera(), Heard(), children()
+    async def scenario() -> None:
+        made, line, before = camera(), ProgressRecorder(), children()
         task = asyncio.ensure_future(call(made, "camera.clip", line=line, durationMs=60_000))
         await asyncio.wait_for(line.begun.wait(), 30)
         task.cancel()
@@ -94,24 +96,24 @@ def test_a_cancelled_clip_stops_its_program_and_frees_the_camera_at_once() -> No
         assert not children() - before
         await call(made, "camera.snap", maxWidth=16)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_only_one_call_holds_the_camera_at_a_time() -> None:
-    async def scene() -> list[tuple[str, int]]:
+    async def scenario() -> list[tuple[str, int]]:
         before, held = children(), []
 
         async def note(call: ToolCall, what: str) -> None:
             held.append((call.name, len(children() - before)))
 
-        made, line = camera(consent=note), Heard()
+        made, line = camera(consent=note), ProgressRecorder()
         clip = asyncio.ensure_future(call(made, "camera.clip", line=line, durationMs=700))
         await asyncio.sleep(0)
         await asyncio.gather(clip, call(made, "camera.snap", maxWidth=16))
         return held
 
     # When the second has its turn, the program of the first is gone.
-    assert asyncio.run(scene()) == [("camera.clip", 0), ("camera.snap", 0)]
+    assert asyncio.run(scenario()) == [("camera.clip", 0), ("camera.snap", 0)]
 
 
 def test_a_camera_that_gives_nothing_fails_with_ffmpegs_own_reason() -> None:
@@ -132,7 +134,7 @@ def test_cameras_are_listed_in_both_spellings_with_the_kernels_names(tmp_path: P
         (devices / f"video{number}").touch()
     made = camera(source=None, sysfs=sysfs, devices=devices, device=str(devices / "video2"))
 
-    result = told(asyncio.run(call(made, "camera.list")))
+    result = result_json(asyncio.run(call(made, "camera.list")))
 
     assert result["cameras"] == [
         {"deviceId": str(devices / "video0"), "name": "Front Cam", "isDefault": False},
@@ -152,7 +154,7 @@ def test_without_a_camera_the_list_is_empty_and_the_rest_missing_with_a_remedy(t
     made = camera(source=None, sysfs=tmp_path / "none", devices=tmp_path)
 
     assert made.unavailable_reason("camera.list") is None
-    assert told(asyncio.run(call(made, "camera.list"))) == {"cameras": [], "devices": []}
+    assert result_json(asyncio.run(call(made, "camera.list"))) == {"cameras": [], "devices": []}
     for command in ("camera.snap", "camera.clip"):
         missing = made.unavailable_reason(command)
         assert missing is not None

@@ -18,7 +18,19 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolDenied, ToolUnavailable
 from openclaw_mcp.core.model import Json, ToolCall
 from openclaw_mcp.node.media.screen import ScreenCapability
-from tests.node.calling import Heard, agree, call, children, film, picture, probed, running, told, virtual_screen
+from tests.node.calling import (
+    ProgressRecorder,
+    agree,
+    call,
+    call_if_available,
+    children,
+    image_data,
+    probe_media,
+    result_json,
+    running,
+    video_data,
+    virtual_screen,
+)
 from tests.programs import need
 
 BLUE = (0x33, 0x66, 0xCC)
@@ -43,8 +55,8 @@ def near(found: object, wanted: tuple[int, int, int], *, off: int = 4) -> bool:
 def test_a_snapshot_shows_the_pixels_that_are_on_the_screen(blue: Environ) -> None:
     result = asyncio.run(call(ScreenCapability(consent=agree, environ=blue), "screen.snapshot"))
 
-    shot = opened(picture(result))
-    assert told(result) == {"format": "png", "width": 1280, "height": 800}
+    shot = opened(image_data(result))
+    assert result_json(result) == {"format": "png", "width": 1280, "height": 800}
     assert shot.size == (1280, 800)
     assert shot.getpixel((3, 3)) == shot.getpixel((1270, 790)) == BLUE
 
@@ -54,7 +66,7 @@ def test_the_gateways_json_holds_the_same_picture_as_base64_and_as_data_url(blue
 
     assert isinstance(result.structured, dict)
     assert result.structured.keys() == {"format", "width", "height", "base64", "image"}
-    assert b64decode(result.structured["base64"]) == picture(result)
+    assert b64decode(result.structured["base64"]) == image_data(result)
     assert result.structured["image"] == "data:image/png;base64," + result.structured["base64"]
 
 
@@ -64,8 +76,8 @@ def test_a_jpeg_is_scaled_to_the_width_asked_for(blue: Environ, name: str) -> No
 
     result = asyncio.run(call(screen, "screen.snapshot", format=name, maxWidth=640, quality=0.9))
 
-    assert told(result) == {"format": "jpeg", "width": 640, "height": 400}
-    shot = opened(picture(result))
+    assert result_json(result) == {"format": "jpeg", "width": 640, "height": 400}
+    shot = opened(image_data(result))
     assert shot.size == (640, 400)
     assert near(shot.getpixel((5, 5)), BLUE)
 
@@ -73,7 +85,7 @@ def test_a_jpeg_is_scaled_to_the_width_asked_for(blue: Environ, name: str) -> No
 def test_quality_is_a_percentage_or_a_share(blue: Environ) -> None:
     def size(quality: float) -> int:
         screen = ScreenCapability(consent=agree, environ=blue)
-        return len(picture(asyncio.run(call(screen, "screen.snapshot", format="jpeg", quality=quality))))
+        return len(image_data(asyncio.run(call(screen, "screen.snapshot", format="jpeg", quality=quality))))
 
     assert size(0.3) == size(30) < size(95)
 
@@ -83,7 +95,7 @@ def test_the_pointer_is_drawn_unless_it_is_not_wanted(blue: Environ) -> None:
         result = asyncio.run(
             call(ScreenCapability(consent=agree, environ=blue), "screen.snapshot", includePointer=pointer)
         )
-        return len(opened(picture(result)).getcolors(1 << 20) or ())
+        return len(opened(image_data(result)).getcolors(1 << 20) or ())
 
     # Xvfb's pointer stands in the middle of the screen.
     assert colours(pointer=False) == 1
@@ -93,8 +105,8 @@ def test_the_pointer_is_drawn_unless_it_is_not_wanted(blue: Environ) -> None:
 def test_a_width_out_of_range_is_brought_into_it_and_a_screen_that_is_not_there_means_the_first(blue: Environ) -> None:
     screen = ScreenCapability(consent=agree, environ=blue)
 
-    assert told(asyncio.run(call(screen, "screen.snapshot", maxWidth=1)))["width"] == 16
-    assert told(asyncio.run(call(screen, "screen.snapshot", monitor=9)))["width"] == 1280
+    assert result_json(asyncio.run(call(screen, "screen.snapshot", maxWidth=1)))["width"] == 16
+    assert result_json(asyncio.run(call(screen, "screen.snapshot", monitor=9)))["width"] == 1280
 
 
 def test_another_format_is_refused_by_name(blue: Environ) -> None:
@@ -120,19 +132,19 @@ def test_a_film_has_the_length_the_rate_and_the_pixels_asked_for(blue: Environ, 
     need("ffmpeg", package="ffmpeg")
     heard: list[float] = []
 
-    async def scene() -> dict[str, object]:
-        line = Heard()
+    async def scenario() -> dict[str, object]:
+        line = ProgressRecorder()
         result = await call(
             ScreenCapability(consent=agree, environ=blue), "screen.record", line=line, durationMs=1500, fps=8
         )
         heard.extend(line.progressed)
-        (tmp_path / "film.mp4").write_bytes(film(result))
+        (tmp_path / "film.mp4").write_bytes(video_data(result))
         assert isinstance(result.structured, dict)
-        assert b64decode(result.structured["base64"]) == film(result)
-        return told(result)
+        assert b64decode(result.structured["base64"]) == video_data(result)
+        return result_json(result)
 
-    value = asyncio.run(scene())
-    found = probed((tmp_path / "film.mp4").read_bytes(), kind="mp4", tmp_path=tmp_path)
+    value = asyncio.run(scenario())
+    found = probe_media((tmp_path / "film.mp4").read_bytes(), kind="mp4", tmp_path=tmp_path)
     (stream,) = found["streams"]
     assert value == {"format": "mp4", "durationMs": 1500, "fps": 8, "screenIndex": 0, "hasAudio": False}
     assert (stream["codec_name"], stream["width"], stream["height"]) == ("h264", 1280, 800)
@@ -172,8 +184,8 @@ def test_a_film_of_a_screen_that_is_not_there_is_refused_before_anybody_is_asked
 def test_a_cancelled_film_stops_its_program_at_once(blue: Environ) -> None:
     need("ffmpeg", package="ffmpeg")
 
-    async def scene() -> None:
-        line, before = Heard(), children()
+    async def scenario() -> None:
+        line, before = ProgressRecorder(), children()
         task = asyncio.ensure_future(
             call(ScreenCapability(consent=agree, environ=blue), "screen.record", line=line, durationMs=60_000)
         )
@@ -184,7 +196,7 @@ def test_a_cancelled_film_stops_its_program_at_once(blue: Environ) -> None:
             await task
         assert not children() - before
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_without_a_display_both_commands_are_missing_with_a_remedy() -> None:
@@ -196,7 +208,7 @@ def test_without_a_display_both_commands_are_missing_with_a_remedy() -> None:
             assert missing is not None
             assert "xvfb-run" in missing.remedy
             with pytest.raises(ToolUnavailable, match="no screen here"):
-                asyncio.run(call(screen, command))
+                asyncio.run(call_if_available(screen, command))
 
 
 def test_on_wayland_the_remedy_names_grim_or_x11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +257,7 @@ def test_on_a_wlroots_desktop_the_pixels_are_read_with_grim(sway: Environ) -> No
 
     def shot() -> tuple[Json, Image.Image]:
         result = asyncio.run(call(screen, "screen.snapshot", maxWidth=512))
-        return told(result), opened(picture(result))
+        return result_json(result), opened(image_data(result))
 
     end = time.monotonic() + 20
     value, image = shot()

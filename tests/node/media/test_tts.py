@@ -22,8 +22,20 @@ from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolUnavailable
 from openclaw_mcp.node.api_keys import ELEVENLABS_KEY, BadKey, KeyStore
 from openclaw_mcp.node.media.camera import CameraCapability
 from openclaw_mcp.node.media.tts import TtsCapability
-from openclaw_mcp.node.media.voices import Speech, wav_seconds
-from tests.node.calling import END_WAIT, Heard, agree, call, children, film, running, sound, told
+from openclaw_mcp.node.media.voices import ELEVENLABS_URL, Speech, wav_seconds
+from openclaw_mcp.node.settings import NodeSettings
+from tests.node.calling import (
+    END_WAIT,
+    ProgressRecorder,
+    agree,
+    audio_data,
+    call,
+    call_if_available,
+    children,
+    result_json,
+    running,
+    video_data,
+)
 from tests.node.running import WITHOUT_DESKTOP
 from tests.programs import need
 from tests.running import ANSWER_WAIT, OPENCLAW
@@ -75,7 +87,7 @@ def listening(environ: Environ, path: Path) -> Iterator[None]:
         wait_for(lambda: path.stat().st_size > grown + 22050, "the recording stopped")
 
 
-class Stand:
+class FakeElevenLabs:
     """What stands in for ElevenLabs: the requests it got, and what it answers with."""
 
     def __init__(self) -> None:
@@ -86,8 +98,8 @@ class Stand:
 
 
 @pytest.fixture
-def stand() -> Iterator[Stand]:
-    made = Stand()
+def stand() -> Iterator[FakeElevenLabs]:
+    made = FakeElevenLabs()
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -119,7 +131,12 @@ def mp3() -> bytes:
 
 
 def tts(tmp_path: Path, environ: Environ, **options: Any) -> TtsCapability:
-    return TtsCapability(state_dir=tmp_path, environ=environ, keyring=False, **options)
+    """`options` are settings, but for the address of ElevenLabs."""
+    url = options.pop("elevenlabs_url", ELEVENLABS_URL)
+    settings = NodeSettings(**options)
+    return TtsCapability(
+        state_dir=tmp_path, environ=environ, keyring=False, elevenlabs_url=url, settings=lambda: settings
+    )
 
 
 def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
@@ -127,7 +144,7 @@ def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> 
     with listening(ear, recording):
         result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="The quick brown fox jumps over the dog."))
 
-    value = told(result)
+    value = result_json(result)
     assert {key: value[key] for key in value if key != "durationMs"} == {
         "spoken": True,
         "provider": "system",
@@ -135,7 +152,7 @@ def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> 
         "fellBack": False,
         "contentType": "audio/wav",
     }
-    said = sound(result)
+    said = audio_data(result)
     lasting = wav_seconds(Speech(said, "audio/wav"))
     assert lasting is not None
     assert 1 < lasting < 10
@@ -152,50 +169,51 @@ def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: P
     soxi = need("soxi", package="sox")
     result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="One two three."))
     path = tmp_path / "said.wav"
-    path.write_bytes(sound(result))
+    path.write_bytes(audio_data(result))
 
     measured = float(subprocess.run([soxi, "-D", path], capture_output=True, check=True, timeout=30).stdout)
 
-    assert abs(measured - (wav_seconds(Speech(sound(result), "audio/wav")) or 0)) < 0.01
+    assert abs(measured - (wav_seconds(Speech(audio_data(result), "audio/wav")) or 0)) < 0.01
 
 
 def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) -> None:
     ffmpeg = need("ffmpeg", package="ffmpeg")
 
-    async def scene() -> bytes:
-        camera = CameraCapability(consent=agree, source="lavfi:testsrc2=size=320x240:rate=10", environ=ear)
+    async def scenario() -> bytes:
+        settings = NodeSettings(camera_source="lavfi:testsrc2=size=320x240:rate=10")
+        camera = CameraCapability(consent=agree, settings=lambda: settings, environ=ear)
         filming = asyncio.ensure_future(call(camera, "camera.clip", durationMs=4000))
         await call(tts(tmp_path, ear), "tts.speak", text="This is heard in the film. This is heard in the film.")
         result = await filming
-        assert told(result)["hasAudio"] is True
-        return film(result)
+        assert result_json(result)["hasAudio"] is True
+        return video_data(result)
 
     path = tmp_path / "film.mp4"
-    path.write_bytes(asyncio.run(scene()))
+    path.write_bytes(asyncio.run(scenario()))
     words = [ffmpeg, "-v", "error", "-i", str(path), "-f", "s16le", "-ac", "1", "pipe:1"]
     assert loudest(subprocess.run(words, capture_output=True, check=True, timeout=30).stdout) > LOUD
 
 
 def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tmp_path: Path) -> None:
-    async def scene() -> None:
-        made, line = tts(tmp_path, ear), Heard()
+    async def scenario() -> None:
+        made, line = tts(tmp_path, ear), ProgressRecorder()
         long = "This sentence is said again and again. " * 20
         playing = asyncio.ensure_future(call(made, "tts.speak", line=line, text=long))
         waiting = asyncio.ensure_future(call(made, "tts.speak", text=long))
         await asyncio.wait_for(line.begun.wait(), 30)
         result = await call(made, "tts.speak", text="Stop.", interrupt=True)
-        assert told(result)["spoken"] is True
+        assert result_json(result)["spoken"] is True
         for earlier in (playing, waiting):
             with pytest.raises(ToolError, match="Speak canceled"):
                 await earlier
         assert line.progressed == sorted(set(line.progressed))
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -> None:
-    async def scene() -> None:
-        made, line, before = tts(tmp_path, ear), Heard(), children()
+    async def scenario() -> None:
+        made, line, before = tts(tmp_path, ear), ProgressRecorder(), children()
         task = asyncio.ensure_future(call(made, "tts.speak", line=line, text="Again and again. " * 100))
         await asyncio.wait_for(line.begun.wait(), 30)
         assert children() - before
@@ -204,7 +222,7 @@ def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -
             await task
         assert not children() - before
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
 @pytest.fixture
@@ -229,19 +247,19 @@ def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_whe
 
     with listening(ear, recording):
         result = asyncio.run(call(made, "tts.speak", text="Hello from the dispatcher."))
-    assert told(result)["spoken"] is True
+    assert result_json(result)["spoken"] is True
     assert len(result.content) == 1
     assert loudest(recording.read_bytes()) > LOUD
 
-    async def scene() -> None:
-        line = Heard()
+    async def scenario() -> None:
+        line = ProgressRecorder()
         task = asyncio.ensure_future(call(made, "tts.speak", line=line, text="Again and again. " * 100))
         await asyncio.wait_for(line.begun.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
     time.sleep(0.5)  # what is in the sound server's buffers is still played
     with listening(ear, recording):
         time.sleep(0.5)
@@ -251,7 +269,7 @@ def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_whe
 def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path: Path) -> None:
     made = tts(tmp_path, ear)
 
-    assert told(asyncio.run(call(made, "tts.speak", text="--version -w /dev/null")))["spoken"] is True
+    assert result_json(asyncio.run(call(made, "tts.speak", text="--version -w /dev/null")))["spoken"] is True
     with pytest.raises(ToolArguments, match="Missing required text"):
         asyncio.run(call(made, "tts.speak", text="  "))
     with pytest.raises(ToolArguments, match="exceeds 5000 characters"):
@@ -263,10 +281,10 @@ def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path
 
 
 def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
-    ear: Environ, tmp_path: Path, stand: Stand, mp3: bytes
+    ear: Environ, tmp_path: Path, stand: FakeElevenLabs, mp3: bytes
 ) -> None:
     stand.body = mp3
-    made = tts(tmp_path, ear, provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
+    made = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
     made.keys.store(ELEVENLABS_KEY, "sk-test")
     recording = tmp_path / "heard.raw"
 
@@ -277,19 +295,19 @@ def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
     assert path == "/v1/text-to-speech/vo%2Fice"
     assert (headers["xi-api-key"], headers["accept"]) == ("sk-test", "audio/mpeg")
     assert body == {"text": "Hello", "model_id": "m1"}
-    assert (told(result)["provider"], told(result)["contentType"]) == ("elevenlabs", "audio/mpeg")
-    assert sound(result) == mp3
+    assert (result_json(result)["provider"], result_json(result)["contentType"]) == ("elevenlabs", "audio/mpeg")
+    assert audio_data(result) == mp3
     assert loudest(recording.read_bytes()) > LOUD
 
 
 def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
-    ear: Environ, tmp_path: Path, stand: Stand
+    ear: Environ, tmp_path: Path, stand: FakeElevenLabs
 ) -> None:
     stand.status, stand.body = 401, b"secret details of the service"
-    made = tts(tmp_path, ear, provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
+    made = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
     made.keys.store(ELEVENLABS_KEY, "sk-test")
 
-    value = told(asyncio.run(call(made, "tts.speak", text="Hello")))
+    value = result_json(asyncio.run(call(made, "tts.speak", text="Hello")))
     assert (value["provider"], value["requestedProvider"], value["fellBack"]) == ("system", "elevenlabs", True)
 
     with pytest.raises(ToolError, match="refused the API key") as raised:
@@ -312,17 +330,17 @@ def test_the_key_is_never_sent_over_plain_http_to_another_machine(ear: Environ, 
 
 def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) -> None:
     def readiness(made: TtsCapability) -> tuple[object, list[object]]:
-        value = told(asyncio.run(call(made, "tts.status")))
+        value = result_json(asyncio.run(call(made, "tts.status")))
         assert [one["isReady"] for one in value["providers"]] == [
             one["readiness"] == "ready" for one in value["providers"]
         ]
         return (value["effectiveProvider"], value["willFallBack"]), [one["readiness"] for one in value["providers"]]
 
-    made = tts(tmp_path, ear, provider="elevenlabs")
+    made = tts(tmp_path, ear, tts_provider="elevenlabs")
     assert readiness(made) == (("system", True), ["ready", "needs-api-key"])
     made.keys.store(ELEVENLABS_KEY, "sk-test")
     assert readiness(made) == (("system", True), ["ready", "needs-voice"])
-    complete = tts(tmp_path, {"PATH": "/nowhere"}, provider="elevenlabs", elevenlabs_voice="v")
+    complete = tts(tmp_path, {"PATH": "/nowhere"}, tts_provider="elevenlabs", elevenlabs_voice="v")
     assert readiness(complete) == (("elevenlabs", False), ["unavailable", "ready"])
 
 
@@ -337,7 +355,7 @@ def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(ear: Environ, 
         assert missing is not None
         assert "pulseaudio-utils" in missing.remedy
         with pytest.raises(ToolUnavailable, match="Nothing here can play sound"):
-            asyncio.run(call(mute, "tts.speak", text="Hello"))
+            asyncio.run(call_if_available(mute, "tts.speak", text="Hello"))
 
 
 def test_a_key_in_a_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -1,25 +1,25 @@
-"""The canvas: a page an agent may show, script, photograph and build from A2UI lines."""
+"""The canvas: a page an agent may show, script, capture and build from A2UI lines."""
 
 import asyncio
 import os
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from ...core.errors import ToolArguments, ToolBusy, ToolError, ToolUnavailable
+from ...core.errors import ToolArguments, ToolError
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from ...net.file_access import FileAccess, FileOutside, FileRefused, read_file
 from .. import arguments
-from ..capability import NodeCommand, UnavailableReason, json_result
+from ..capability import NodeCommand, UnavailableReason, hold_lock, json_result
 from ..media.results import image_result
+from ..settings import NodeSettings
 from . import a2ui, chromium, urls
-from .browser_page import BrowserPage, PageContent, Window
+from .browser_page import NO_BROWSER, BrowserPage, PageContent, Window
 
 DEADLINE: Final = 90.0  # seconds: a cold start, a slow page and one answer
 QUEUE_WAIT: Final = 60.0  # seconds behind other canvas calls; each of them is bounded
@@ -56,15 +56,15 @@ def _register_command(
         deadline=DEADLINE,
     )
 
-    def keep(run: CanvasHandler) -> CanvasHandler:
+    def register(run: CanvasHandler) -> CanvasHandler:
         _COMMANDS.append((spec, run))
         return run
 
-    return keep
+    return register
 
 
 class CanvasCapability:
-    """`canvas.*`. Pages from the loopback or the local network are shown only from `trusted` origins."""
+    """`canvas.*`. Pages from the loopback or the local network are shown only from origins that the settings trust."""
 
     name = "canvas"
 
@@ -72,22 +72,15 @@ class CanvasCapability:
         self,
         *,
         state_dir: Path,
-        browser: str | None = None,
-        trusted: Collection[str] = (),
+        settings: Callable[[], NodeSettings] = NodeSettings,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._browser = browser
-        self._trusted = urls.parse_origins(trusted)
+        self._settings = settings
         self._surfaces = a2ui.Surfaces()
         self._lock = asyncio.Lock()
         self._state_dir = state_dir
-        folder = state_dir / "canvas"
         self._page = BrowserPage(
-            profile=folder / "profile",
-            files=folder / "files",
-            browser=browser,
-            trusted=self._trusted,
-            environ=environ,
+            state_dir / "canvas", browser=self._find_browser, trusted=self._trusted, environ=environ
         )
 
     def commands(self) -> Sequence[NodeCommand]:
@@ -98,10 +91,9 @@ class CanvasCapability:
             return UnavailableReason(
                 "The canvas is not built for Windows yet.", "Use the OpenClaw tray application there."
             )
-        if chromium.find_browser(self._browser) is None:
+        if self._find_browser() is None:
             return UnavailableReason(
-                "No Chromium, Chrome, Edge or Brave was found.",
-                "Install one (Debian: apt install chromium), or name it in the setting canvasBrowser.",
+                NO_BROWSER, "Install one (Debian: apt install chromium), or name it in the setting canvasBrowser."
             )
         return None
 
@@ -113,40 +105,31 @@ class CanvasCapability:
         """The browser's process, while one runs."""
         return self._page.pid
 
+    def _find_browser(self) -> str | None:
+        return chromium.find_browser(self._settings().canvas_browser)
+
+    def _trusted(self) -> frozenset[urls.WebOrigin]:
+        return urls.parse_origins(self._settings().canvas_trusted)
+
     def _bind_handler(self, handler: CanvasHandler) -> Callable[[ToolCall], Awaitable[ToolResult]]:
-        async def bound(call: ToolCall) -> ToolResult:
-            missing = self.unavailable_reason(call.name)
-            if missing is not None:
-                raise ToolUnavailable(f"CANVAS_NOT_AVAILABLE: {missing.reason} {missing.remedy}")
-            async with self._hold_lock():
+        async def handle(call: ToolCall) -> ToolResult:
+            # One call at a time: they share one page.
+            async with hold_lock(self._lock, QUEUE_WAIT, "the canvas is busy with other calls; try again"):
                 return await handler(self, call)
 
-        return bound
-
-    @asynccontextmanager
-    async def _hold_lock(self) -> AsyncIterator[None]:
-        """One call at a time: they share one page."""
-        try:
-            async with asyncio.timeout(QUEUE_WAIT):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise ToolBusy("the canvas is busy with other calls; try again") from None
-        try:
-            yield
-        finally:
-            self._lock.release()
+        return handle
 
     async def _require_open(self) -> None:
         if self._page.content is None:
             raise ToolError("CANVAS_NOT_OPEN: call canvas.present first")
-        shown = self._page.pid
+        before = self._page.pid
         await self._page.restore()
-        if self._page.pid != shown and self._page.content.url == f"{urls.CANVAS_ORIGIN}/a2ui":
+        if self._page.pid != before and self._page.content.url == f"{urls.CANVAS_ORIGIN}/a2ui":
             await self._draw_surfaces()
 
     async def _draw_surfaces(self) -> None:
-        drawn = msgspec.json.encode(self._surfaces.to_page()).decode()
-        await self._page.evaluate_with_retry(f"openclaw.show({drawn})")
+        surfaces = msgspec.json.encode(self._surfaces.to_page()).decode()
+        await self._page.evaluate_with_retry(f"openclaw.show({surfaces})")
 
     def _current_window(self) -> Window:
         return self._page.content.window if self._page.content else Window()
@@ -171,14 +154,14 @@ class CanvasCapability:
         )
         url, html = arguments.text(given, "url"), given.get("html")
         if url is not None:
-            scene = PageContent(url=await urls.resolve_page_url(url, trusted=self._trusted), window=window)
+            content = PageContent(url=await urls.resolve_page_url(url, trusted=self._trusted()), window=window)
         else:
-            scene = PageContent(
+            content = PageContent(
                 url=f"{urls.CANVAS_ORIGIN}/",
                 html=_add_title(html if isinstance(html, str) else "", window),
                 window=window,
             )
-        await self._page.show(scene)
+        await self._page.show(content)
         return json_result({"presented": True})
 
     @_register_command("hide", "Close the canvas window and end its browser.", {})
@@ -197,9 +180,9 @@ class CanvasCapability:
         url = arguments.text(call.arguments, "url")
         if url is None:
             raise ToolArguments("Missing url parameter")
-        target = urls.parse_web_url(url, trusted=self._trusted)
+        target = urls.parse_web_url(url, trusted=self._trusted())
         if target.risk is not None or await urls.leads_to_private_network(target):
-            reason = target.risk or "its host lies in a private network"
+            reason = target.risk or "its host is in a private network"
             refusal = {"navigated": False, "opener": "unsupported_in_canvas", "url": target.url, "reason": reason}
             return json_result(refusal)
         await self._page.show(PageContent(url=target.url, window=self._current_window()))
@@ -256,8 +239,8 @@ class CanvasCapability:
                 raise ToolArguments("Missing jsonl or jsonlPath parameter")
             jsonl = await asyncio.to_thread(_read_jsonl, path, self._state_dir)
         counted, skipped = self._surfaces.push(str(jsonl))
-        scene = self._page.content
-        if scene is None or scene.url != f"{urls.CANVAS_ORIGIN}/a2ui":
+        content = self._page.content
+        if content is None or content.url != f"{urls.CANVAS_ORIGIN}/a2ui":
             await self._page.show(PageContent(url=f"{urls.CANVAS_ORIGIN}/a2ui", window=self._current_window()))
         else:
             await self._page.restore()
@@ -269,8 +252,8 @@ class CanvasCapability:
     @_register_command("a2ui.reset", "Take away everything A2UI messages have built.", {})
     async def reset(self, call: ToolCall) -> ToolResult:
         self._surfaces.reset()
-        scene = self._page.content
-        if scene is not None and scene.url == f"{urls.CANVAS_ORIGIN}/a2ui":
+        content = self._page.content
+        if content is not None and content.url == f"{urls.CANVAS_ORIGIN}/a2ui":
             await self._page.restore()
             await self._draw_surfaces()
         return json_result({"reset": True})
@@ -296,7 +279,7 @@ def _add_title(html: str, window: Window) -> str:
 
 
 def _read_jsonl(path: str, state_dir: Path) -> str:
-    """A file of lines. It must lie in the temporary directory when every link has been followed."""
+    """A file of lines. It must be in the temporary directory when every link has been followed."""
     access = FileAccess(folders=(Path(tempfile.gettempdir()),), secrets=(state_dir,))
     try:
         return read_file(path, access, max_bytes=a2ui.MAX_BYTES).data.decode("utf-8")

@@ -1,21 +1,25 @@
-"""Chromium and the debugging pipe to it: a socket pair nobody else can reach, never a port."""
+"""Chromium and the debugging pipe to it: a socket pair no other process can reach, never a port."""
 
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import shutil
 import socket
 import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from ...core.model import Json
-from ..exec.child_process import end_process
+from ...core.signal import Signal
+from ...net.processes import Process, start_process
+from ...net.tasks import Tasks
 
 if sys.platform != "win32":
     import fcntl
@@ -46,12 +50,18 @@ LAUNCHER: Final = (
     "import os,sys;s=int(sys.argv[1]);os.dup2(s,3);os.dup2(s,4);os.close(s);os.execv(sys.argv[2],sys.argv[2:])"
 )
 
-CdpEventHandler = Callable[[str, Json, str], None]
-"""Method, parameters and session ("" = the browser itself) of an event. Called in order; must not block."""
+logger = logging.getLogger(__name__)
+
+
+class CdpEvent(Struct, frozen=True):
+    method: str
+    params: Json
+    session_id: str
+    """Empty: of the browser itself."""
 
 
 class BrowserGone(Exception):
-    """The browser ended or hung up."""
+    """The browser ended or closed its pipe."""
 
 
 class CdpError(Exception):
@@ -75,62 +85,41 @@ class Chromium:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        on_event: CdpEventHandler,
         on_close: Callable[[], None],
     ) -> None:
+        self.events: Signal[CdpEvent] = Signal()
+        """In order; a listener must not block."""
         self._process = process
         self._writer = writer
-        self._on_event = on_event
         self._on_close = on_close
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Json]] = {}
         self._is_alive = True
-        self._read_task = asyncio.create_task(self._read(reader))
+        self._tasks = Tasks("canvas browser")
+        self._tasks.spawn(self._read(reader), name="reader")
 
     @classmethod
     async def launch(
-        cls,
-        browser: str,
-        options: Sequence[str],
-        *,
-        on_event: CdpEventHandler,
-        on_close: Callable[[], None],
-        environ: Mapping[str, str],
+        cls, browser: str, options: Sequence[str], *, on_close: Callable[[], None], environ: Mapping[str, str]
     ) -> "Chromium":
-        """`ended` is called when it hung up or was hung up on, perhaps more than once."""
+        """`on_close` is called when either side has closed the connection, perhaps more than once."""
         assert sys.platform != "win32", "the pipe needs descriptors 3 and 4"
         ours, theirs = socket.socketpair()
         number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, FREE_DESCRIPTORS)
         argv = [sys.executable, "-ISc", LAUNCHER, str(number), browser, "--remote-debugging-pipe", *options]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-                pass_fds=(number,),
-                start_new_session=True,
-                env=dict(environ),  # uvloop takes nothing that merely looks like one
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-            os.close(number)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.callback(ours.close)
+            try:
+                process = await stack.enter_async_context(await start_process(argv, pass_fds=(number,), env=environ))
+            finally:
+                theirs.close()
+                os.close(number)
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_MESSAGE)
-        except BaseException:
-            ours.close()
-            await end_process(process)
-            raise
-        chromium = cls(process, reader, writer, on_event=on_event, on_close=on_close)
-        try:
+            chromium = cls(process, reader, writer, on_close=on_close)
+            stack.push_async_callback(chromium.kill)
             await chromium.call("Browser.getVersion", wait=LAUNCH_WAIT)
-        except BaseException:
-            await chromium.kill()
-            raise
-        return chromium
+            stack.pop_all()
+            return chromium
 
     @property
     def is_alive(self) -> bool:
@@ -141,7 +130,7 @@ class Chromium:
         return self._process.pid
 
     async def call(self, method: str, *, session: str = "", wait: float = ANSWER_WAIT, **params: object) -> Json:
-        """The browser's answer. Raises Gone, Refused or TimeoutError."""
+        """The browser's answer. Raises BrowserGone, CdpError or TimeoutError."""
         number = self.send(method, session=session, **params)
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._pending[number] = answer
@@ -152,7 +141,7 @@ class Chromium:
             self._pending.pop(number, None)
 
     def send(self, method: str, *, session: str = "", **params: object) -> int:
-        """Give an order whose answer does not matter."""
+        """Send a command whose answer does not matter. Raises BrowserGone."""
         if not self._is_alive:
             raise BrowserGone
         number = next(self._ids)
@@ -163,18 +152,16 @@ class Chromium:
         return number
 
     async def aclose(self) -> None:
-        """Ask it to leave, then make sure that it has."""
+        """Ask it to exit, then make sure that it has."""
         with contextlib.suppress(BrowserGone, CdpError, TimeoutError):
             await self.call("Browser.close", wait=CLOSE_WAIT)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), CLOSE_WAIT)
+        await self._process.exits_within(CLOSE_WAIT)
         await self.kill()
 
     async def kill(self) -> None:
         self.disconnect()
-        self._read_task.cancel()
-        await asyncio.gather(self._read_task, return_exceptions=True)
-        await end_process(self._process)
+        await self._tasks.aclose()
+        await self._process.aclose()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -189,7 +176,11 @@ class Chromium:
     def _handle_message(self, message: Json) -> None:
         number = message.get("id")
         if number is None:
-            self._on_event(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
+            event = CdpEvent(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
+            try:
+                self.events.emit(event)
+            except Exception:  # a later browser may leave out what we read; that one event is lost, not the page
+                logger.exception("canvas: event %s of the browser could not be handled, it is skipped", event.method)
             return
         waiting = self._pending.get(number)
         if waiting is None or waiting.done():
@@ -200,7 +191,7 @@ class Chromium:
             waiting.set_result(message.get("result", {}))
 
     def disconnect(self) -> None:
-        """Take it for gone: every waiting call ends with Gone."""
+        """Treat it as gone: every waiting call ends with BrowserGone."""
         self._is_alive = False
         self._writer.close()
         self._on_close()

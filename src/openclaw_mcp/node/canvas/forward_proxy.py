@@ -1,13 +1,15 @@
 """The canvas's browser reaches the network through this proxy alone, and it decides where each request may go.
 
 It listens on the loopback, takes CONNECT and absolute http addresses, looks each host up itself and connects to the
-very address it judged. Whatever a page has the browser fetch comes by here, however the page asks for it.
+very address it judged. Everything a page has the browser fetch passes here, however the page asks for it.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
+import socket
 from asyncio import StreamReader, StreamWriter
 from base64 import b64encode
 from collections.abc import Callable
@@ -18,10 +20,11 @@ from msgspec import Struct
 
 from ...core.model import Json
 from ...net.internet import NoSuchHost, NotPublic, resolve_host, url_host
+from ...net.tasks import Tasks
 from .urls import PROXY_SIGN_IN_URL, WebOrigin
 
 MAX_CONNECTIONS: Final = 512  # at once; Chromium itself keeps to some 30 for requests and 255 for WebSockets
-MAX_LOOK_UPS: Final = 4  # at once: each may hold one of the few threads everybody shares
+MAX_LOOK_UPS: Final = 4  # at once: each may hold one of the few threads of the process
 MAX_HEAD: Final = 64 << 10  # bytes of a request line with its headers
 HEAD_WAIT: Final = 15.0  # seconds from the connection to the end of the headers
 CONNECT_WAIT: Final = 20.0  # seconds to find the host and reach it
@@ -29,7 +32,7 @@ IDLE_WAIT: Final = 600.0  # seconds without a byte in either direction
 CHUNK: Final = 64 << 10  # bytes copied at a time
 
 PROXY_HOST: Final = "proxy.canvas.invalid"
-"""What Chromium calls us. It finds no other host, so nothing goes past us."""
+"""Our name for Chromium. It can resolve no other, so nothing gets past us."""
 PROXY_USER: Final = "canvas"
 
 _TARGET: Final = re.compile(
@@ -56,7 +59,7 @@ class BadRequestHead(Exception):
 
 
 class RequestHead(Struct, frozen=True, kw_only=True):
-    """What a request says before its body."""
+    """The part of a request before its body."""
 
     method: str
     target: str
@@ -77,7 +80,7 @@ class RequestHead(Struct, frozen=True, kw_only=True):
 
     @property
     def body_length(self) -> int | None:
-        """How many bytes follow; None = as many as come. Raises BadHead."""
+        """How many bytes follow; None = as many as come. Raises BadRequestHead."""
         if not self.path:
             return None
         lengths = self.header_values("content-length") or ["0"]
@@ -94,19 +97,19 @@ class RequestHead(Struct, frozen=True, kw_only=True):
 
 
 def parse_head(data: bytes) -> RequestHead:
-    """Raises BadHead."""
+    """Raises BadRequestHead."""
     first, *lines = data.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-    words = first.split(" ")
-    target = _TARGET.fullmatch(words[1]) if len(words) == 3 else None
-    if target is None or not re.fullmatch("[A-Z]+", words[0]) or not words[2].startswith("HTTP/1."):
+    parts = first.split(" ")
+    target = _TARGET.fullmatch(parts[1]) if len(parts) == 3 else None
+    if target is None or not re.fullmatch("[A-Z]+", parts[0]) or not parts[2].startswith("HTTP/1."):
         raise BadRequestHead
     scheme, host, port, path = target.groups()
     tunnel = scheme is None
-    if tunnel != (words[0] == "CONNECT") or (tunnel and (path or not port)) or int(port or 80) > 65535:
+    if tunnel != (parts[0] == "CONNECT") or (tunnel and (path or not port)) or int(port or 80) > 65535:
         raise BadRequestHead
     return RequestHead(
-        method=words[0],
-        target=words[1],
+        method=parts[0],
+        target=parts[1],
         host=host.lower().removeprefix("[").removesuffix("]"),
         port=int(port or 80),
         path="" if tunnel else path or "/",
@@ -122,27 +125,30 @@ def _parse_header(line: str) -> tuple[str, str]:
 
 
 class ForwardProxy:
-    """Goes to the public internet and to `trusted` origins, for the one browser that was told its secret."""
+    """Connects to the public internet and to `trusted` origins, for the one browser that got its secret."""
 
-    def __init__(self, trusted: frozenset[WebOrigin]) -> None:
+    def __init__(self, trusted: Callable[[], frozenset[WebOrigin]]) -> None:
         self._trusted = trusted
         self._secret = secrets.token_urlsafe(32)
         self._authorization = b"Basic " + b64encode(f"{PROXY_USER}:{self._secret}".encode())
-        self._server: asyncio.Server | None = None
-        self._address = ""
-        self._connections: set[asyncio.Task[None]] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._address = f"http://{PROXY_HOST}:{self._listener.getsockname()[1]}"
+        self._close_listener: Callable[[], None] = self._listener.close
+        self._is_stopped = False
+        self._writers: set[StreamWriter] = set()
+        self._tasks = Tasks("canvas proxy")
         self._lookup_slots = asyncio.Semaphore(MAX_LOOK_UPS)
         self.is_signed_in = False
         """Whether the browser has shown that it knows the secret."""
 
     async def start(self) -> None:
-        # In two steps: a cancellation in the midst of one would leave a server that nobody knows.
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MAX_HEAD, start_serving=False)
-        await self._server.start_serving()
-        self._address = f"http://{PROXY_HOST}:{self._server.sockets[0].getsockname()[1]}"
+        # In two steps: a cancellation in the midst of one would leave a server without an owner.
+        server = await asyncio.start_server(self._accept, sock=self._listener, limit=MAX_HEAD, start_serving=False)
+        self._close_listener = server.close
+        await server.start_serving()
 
     def options(self) -> list[str]:
-        """What makes Chromium come here with everything, and find no host by itself."""
+        """Options with which Chromium sends everything here, and resolves no host by itself."""
         return [
             f"--proxy-server={self._address}",
             "--proxy-bypass-list=<-loopback>",  # or it goes to the loopback itself
@@ -153,36 +159,35 @@ class ForwardProxy:
         ]
 
     def credentials(self, challenge: Json) -> Json:
-        """The answer to Chromium's question for a password: the secret for us, nothing for anybody else."""
+        """The answer to Chromium's question for a password: the secret for us, nothing for others."""
         if challenge.get("source") == "Proxy" and challenge.get("origin") == self._address:
             return {"response": "ProvideCredentials", "username": PROXY_USER, "password": self._secret}
         return {"response": "Default"}
 
     def stop(self) -> None:
-        """Take no more connections, and cut those there are. May be called again."""
-        if self._server is not None:
-            self._server.close()
-        for task in self._connections:
-            task.cancel()
+        """Accept no more connections, and cut those there are. May be called again."""
+        self._is_stopped = True
+        self._close_listener()
+        for writer in self._writers:
+            writer.transport.abort()  # the tasks end with it
 
     async def aclose(self) -> None:
         self.stop()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._tasks.aclose()
 
     # ---- one connection ---------------------------------------------------------------------------------------------
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS or self._server is None or not self._server.is_serving():
+        if len(self._writers) >= MAX_CONNECTIONS or self._is_stopped:
             writer.transport.abort()
             return
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(task)
+        self._writers.add(writer)
 
-        def ended(_: object) -> None:
-            writer.transport.abort()  # here, for a task that is stopped before it begins runs nothing of its own
-            self._connections.discard(task)
+        def on_done(_: object) -> None:  # here, for a task that is cancelled before it begins runs nothing of its own
+            self._writers.discard(writer)
+            writer.transport.abort()
 
-        task.add_done_callback(ended)
+        self._tasks.spawn(self._serve(reader, writer), name="connection").add_done_callback(on_done)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One request: the next one may be for another host, and comes over another connection."""
@@ -229,7 +234,7 @@ class ForwardProxy:
         """To one of the addresses that were judged, and never by the name, which may mean another a moment later."""
         async with self._lookup_slots:
             addresses = await resolve_host(
-                head.host, head.port, allow_private=not self._trusted.isdisjoint(head.origins)
+                head.host, head.port, allow_private=not self._trusted().isdisjoint(head.origins)
             )
         for address in addresses[:-1]:
             try:
@@ -240,32 +245,29 @@ class ForwardProxy:
 
 
 CopyDirection = tuple[StreamReader, StreamWriter, int | None]
-"""From where, whereto, and how many bytes at most."""
+"""Source, target, and how many bytes at most."""
 
 
 async def _relay(*directions: CopyDirection) -> None:
-    """Copy until one of the ways has ended; Chromium never closes one half of a connection."""
+    """Copy until one direction has ended; Chromium never closes one half of a connection."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(IDLE_WAIT) as idle:
-        copying = [
-            asyncio.create_task(_copy(*way, on_progress=lambda: idle.reschedule(loop.time() + IDLE_WAIT)))
-            for way in directions
-        ]
-        try:
+        async with Tasks("canvas proxy") as tasks:
+            copying = [
+                tasks.spawn(_copy(*way, on_progress=lambda: idle.reschedule(loop.time() + IDLE_WAIT)), name="copier")
+                for way in directions
+            ]
             await asyncio.wait(copying, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in copying:
-                task.cancel()
-            await asyncio.gather(*copying, return_exceptions=True)
 
 
 async def _copy(
     source: StreamReader, target: StreamWriter, limit: int | None, *, on_progress: Callable[[], None]
 ) -> None:
-    """Until `source` has no more, or has more than it may: a second request where there is one alone."""
-    while piece := await source.read(CHUNK):
-        on_progress()
-        target.write(piece if limit is None else piece[:limit])
-        await target.drain()
-        if limit is not None and (limit := limit - len(piece)) < 0:
-            return
+    """Until `source` has no more, or has more than it may: a second request where only one may be."""
+    with contextlib.suppress(OSError):  # either side has closed the connection
+        while piece := await source.read(CHUNK):
+            on_progress()
+            target.write(piece if limit is None else piece[:limit])
+            await target.drain()
+            if limit is not None and (limit := limit - len(piece)) < 0:
+                return

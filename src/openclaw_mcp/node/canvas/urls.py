@@ -1,4 +1,4 @@
-"""Where the canvas may go. Pure, but for the one function that asks the name server."""
+"""Which addresses the canvas may show. Pure, but for the one function that asks the name server."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ RESOLVE_WAIT: Final = 3.0  # seconds for the name server
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 DATA_URL: Final = re.compile(r"data:(text/html|text/plain)?(;[^,]*)?,", re.IGNORECASE)
 CANVAS_ORIGIN: Final = "https://canvas.invalid"
-"""The origin of pages that come from us. `.invalid` is nobody's, and requests to it never reach the network."""
+"""The origin of pages that come from us. `.invalid` belongs to no one, and requests to it never reach the network."""
 PROXY_SIGN_IN_URL: Final = "http://canvas.invalid/sign-in"
 """The browser's proxy answers this one, with nothing; Chromium, asked for the secret there, sends it from then on."""
 
@@ -35,7 +35,7 @@ class WebTarget(Struct, frozen=True):
     origin: WebOrigin
     trusted: bool
     risk: str | None
-    """Why `canvas.navigate` leaves this address alone; None = nothing against it."""
+    """Why `canvas.navigate` does not open this address; None = it does."""
 
 
 async def resolve_page_url(url: str, *, trusted: frozenset[WebOrigin]) -> str:
@@ -54,7 +54,7 @@ async def resolve_page_url(url: str, *, trusted: frozenset[WebOrigin]) -> str:
 
 
 def parse_web_url(url: str, *, trusted: frozenset[WebOrigin]) -> WebTarget:
-    """An absolute http or https address in canonical form, and what speaks against opening it."""
+    """An absolute http or https address in canonical form, and the reason not to open it, if any."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
@@ -77,7 +77,7 @@ def parse_web_url(url: str, *, trusted: frozenset[WebOrigin]) -> WebTarget:
 
 
 def parse_origins(texts: Collection[str]) -> frozenset[WebOrigin]:
-    """Origins as the settings name them. What is no web address is nobody's origin."""
+    """Origins as the settings name them. A text that is no web address is left out."""
     found = set()
     for one in texts:
         with contextlib.suppress(ToolArguments):

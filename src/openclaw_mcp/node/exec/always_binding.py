@@ -1,6 +1,6 @@
-"""What *always* binds a command to besides its words: the folder it runs in and the files it names, by their digests.
+"""What *always* binds a command to besides its text: the folder it runs in and the files it names, by their digests.
 
-A rule remembered from an answer holds while all of that is as it was. What those files read in turn is not looked at.
+A rule remembered from an answer holds while all of that is as it was. The files that those files read are not checked.
 """
 
 import os
@@ -32,7 +32,7 @@ from .shell_reader import ParsedCommand, ShellWord, word_set
 MAX_FILES: Final = 64  # named by one command
 
 _TAKES_INPUT_AS_DATA: Final = DATA_ONLY_PROGRAMS - word_set("uniq xxd")
-"""Programs that neither run what another command feeds them nor write it to a file."""
+"""Programs that neither run their piped input nor write it to a file."""
 _SORT_PROGRAMS: Final = word_set("sort uniq")
 _FOLDER_CHANGERS: Final = word_set("cd pushd popd chdir")
 _FIND_FOLDER_ACTIONS: Final = word_set("-execdir -okdir")
@@ -47,7 +47,7 @@ def _changes_folder(command: ParsedCommand) -> bool:
 
 
 def _has_literal_folder(command: ParsedCommand) -> bool:
-    """Whether the folder it moves to stands there."""
+    """Whether the folder it changes to is written out."""
     given = command.words[1:]
     return (
         base_name(command.words[0].text) != "find"
@@ -58,16 +58,16 @@ def _has_literal_folder(command: ParsedCommand) -> bool:
 
 
 class CommandFiles(Struct, frozen=True):
-    """The files of a command, for a person who says yes to it."""
+    """The files of a command, for the person who approves it."""
 
     files: dict[str, str]
     """By path and digest."""
     complete: bool
-    """What it loads and starts is known by its form: these files, and what they read in turn."""
+    """The form of the command shows what it loads and starts: these files, and the files that they read."""
 
 
 class OperandFiles:
-    """The files that the commands of one decision name, seen from one folder. Each is read once, all within bounds."""
+    """The files that the commands of one decision name, in one folder. Each is read once, all within bounds."""
 
     def __init__(self, cwd: Path | None, locator: ProgramLocator, commands: Sequence[ParsedCommand]) -> None:
         self._cwd = cwd
@@ -86,7 +86,7 @@ class OperandFiles:
         return [piece for piece in self._commands if _changes_folder(piece)]
 
     def bind(self, command: ParsedCommand) -> CommandBinding | None:
-        """What `piece` is bound to when it runs now; None when even the folder, or what it is fed, can't be told."""
+        """What `command` is bound to when it runs now; None when even its folder or its input is not known."""
         texts = tuple(word.text for word in command.words)
         if command.has_piped_input and not self._takes_input_as_data(texts):
             return None
@@ -97,8 +97,8 @@ class OperandFiles:
         return None if self._folder_changers else CommandBinding(self.folder, self._files_to_bind(command), program)
 
     def snapshot(self, commands: Sequence[ParsedCommand], full_command: ParsedCommand | None) -> CommandFiles:
-        """Every file the commands name, in each folder they may run in. `asked`: those a person is to say yes to.
-        `whole`: all the words, where text can't be read for certain."""
+        """Every file the commands name, in each folder they may run in. `commands`: those a person is asked about.
+        `full_command`: all the words, where text can't be read for certain."""
         open_whole = (
             [ParsedCommand(tuple(ShellWord(word.text, is_dynamic=True) for word in full_command.words))]
             if full_command
@@ -130,7 +130,7 @@ class OperandFiles:
         return base_name(given) in DATA_ONLY_PROGRAMS and self._locator.is_genuine(given)
 
     def _is_self_contained(self, command: ParsedCommand) -> bool:
-        """Whether the form of a command says what it loads and starts. The one question that *always* depends on."""
+        """Whether the form of a command shows what it loads and starts. *Always* depends on this alone."""
         argv = [word.text for word in command.words]
         if self._locator.is_genuine(argv[0]):
             return is_inert(argv) or is_read_only_git(argv) or self._runs_script(argv)
@@ -140,7 +140,7 @@ class OperandFiles:
         return started is not None and self._locator.is_genuine(started[0]) and self._runs_script(started)
 
     def _runs_script(self, argv: Sequence[str]) -> bool:
-        """Whether this is an interpreter with a script that is there, and not a builder's or a test runner's."""
+        """Whether this is an interpreter with a script that exists and is no build tool or test runner."""
         script = interpreter_script(argv)
         if script is None or runs_folder_code(script):
             return False
@@ -156,7 +156,7 @@ class OperandFiles:
         return content is not None and has_harmless_shebang(argv[0], content)
 
     def _files_to_bind(self, command: ParsedCommand) -> dict[str, str] | None:
-        """None when they can't all be told, or another command may change them before this one starts."""
+        """None when not all are known, or another command may change them before this one starts."""
         if command.runs_after_others or not self._is_self_contained(command):
             return None
         named = self._scan(command, self.folder)
@@ -166,7 +166,7 @@ class OperandFiles:
         return None if UNREADABLE in files.values() else files
 
     def _takes_input_as_data(self, texts: Sequence[str]) -> bool:
-        """Whether a program surely neither runs nor keeps what another command feeds it."""
+        """Whether a program surely neither runs nor stores its piped input."""
         name = base_name(texts[0])
         if not self._locator.is_genuine(texts[0]):
             return False

@@ -1,8 +1,8 @@
-"""For which commands *always* is on offer: those whose form alone says what they load and start.
+"""For which commands *always* is offered: those whose form alone shows what they load and start.
 
-Three kinds, and no others: programs that load and start nothing, an interpreter with one script, and looking with git.
+Three kinds, and no others: programs that load and start nothing, an interpreter with one script, and reading with git.
 Everything else finds code by itself (modules, build files, hooks, plug-ins), each program in its own way, so that no
-list of it is ever in full: a person says yes to it once, or writes a rule.
+list of it is ever complete: a person allows it once, or writes a rule.
 """
 
 import re
@@ -28,11 +28,11 @@ _INERT_PROGRAMS: Final = (
     gzip bzip2 xz zstd kill pkill killall pgrep ps pstree lsof ss netstat ping hostname
 """)
 )
-"""Programs that start no others and load no code, whatever they are told. What `find` starts is judged by itself, and
-what `jq` imports can only compute."""
+"""Programs that start no others and load no code, with any arguments. What `find` starts is evaluated by itself, and
+modules of `jq` can only compute."""
 
 SAFE_SORT_OPTIONS: Final = re.compile(r"-[bcdfghiMnrRsuVzk0-9.,]+")
-"""Options with which `sort` and `uniq` print what they are fed, and do nothing else."""
+"""Options with which `sort` and `uniq` print their input, and do nothing else."""
 _SED_LINE_SCRIPT: Final = re.compile(r"(?:[0-9]+|\$)(?:,(?:[0-9]+|\$))?[pdq]")
 """A script of sed that chooses lines."""
 _READ_ONLY_GIT_COMMANDS: Final = word_set("status log diff show")
@@ -50,16 +50,16 @@ _HARMLESS_FLAGS: Final[dict[str, re.Pattern[str]]] = {
 """Interpreters that, given a script, load nothing from the folder, and the options that change nothing about it."""
 _SHIM_PROGRAMS: Final = word_set("snap mise rtx asdf volta volta-shim")
 _SCRIPT_PATH: Final = re.compile(r"[^-+~].*[./].*|[./].*", re.DOTALL)
-"""A word that is surely the path of a script, and no order to the interpreter, such as `inspect`."""
+"""An argument that is surely the path of a script, and no subcommand of the interpreter, such as `inspect`."""
 _NAME: Final = re.compile(r"\w[\w.+-]*")
 _SHEBANG: Final = re.compile(rb"#![ \t]*(/[!-~]+)(?:[ \t]+([!-~]+))?[ \t]*\n")
 _SHEBANG_READERS: Final = word_set("perl ruby")
 _SHEBANG_LINE: Final = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t\r\f\v:]*#!", re.MULTILINE)
-"""A line that perl or ruby may take for a script's first one."""
+"""A line that perl or ruby may take for the first one of a script."""
 
 
 def is_inert(argv: Sequence[str]) -> bool:
-    """Whether an installed program of this name, told this, surely loads and starts nothing."""
+    """Whether an installed program of this name, with these arguments, surely loads and starts nothing."""
     name, given = base_name(argv[0]), argv[1:]
     if name == "sort":
         return all(SAFE_SORT_OPTIONS.fullmatch(word) for word in given if word.startswith("-"))
@@ -72,12 +72,12 @@ def is_inert(argv: Sequence[str]) -> bool:
 
 
 def is_read_only_git(argv: Sequence[str]) -> bool:
-    """Whether git only looks: then what it starts is in the settings of the repository alone."""
+    """Whether git only reads: then only settings of the repository can make it start programs."""
     return base_name(argv[0]) == "git" and len(argv) > 1 and argv[1] in _READ_ONLY_GIT_COMMANDS
 
 
 def interpreter_script(argv: Sequence[str]) -> str | None:
-    """The script an interpreter is given, in the plainest form: options that change nothing, the script, its words."""
+    """The script of an interpreter in the simplest form: options that change nothing, the script, arguments."""
     flags = _harmless_flags(argv[0])
     if flags is None:
         return None
@@ -86,8 +86,8 @@ def interpreter_script(argv: Sequence[str]) -> str | None:
 
 
 def may_be_program(given: str, file: str, *, in_system_folder: bool) -> bool:
-    """Whether the file that is installed by a name is that program. One that stands for many (`mise`, `snap`) may
-    choose another by a file in the folder. `system`: it lies where only the system puts programs."""
+    """Whether the file that is installed by a name is that program. One that represents many (`mise`, `snap`) may
+    choose another by a file in the folder. `in_system_folder`: it is where only the system puts programs."""
     name, real = base_name(given), base_name(file)
     if name == real or is_busybox_like(real):
         return True
@@ -97,8 +97,8 @@ def may_be_program(given: str, file: str, *, in_system_folder: bool) -> bool:
 
 
 def expand_shebang(head: bytes, argv: Sequence[str]) -> list[str] | None:
-    """A script of somebody's own as its first line has it started; None when that can't be told for certain, or when
-    the line says more than which interpreter with which harmless options: `#!/bin/sh ./other.sh` runs another file."""
+    """The command that the first line of a script makes of it; None when that is not certain, or when the line has more
+    than an interpreter with harmless options: `#!/bin/sh ./other.sh` runs another file."""
     found = _SHEBANG.match(head)
     if found is None:
         return None
@@ -112,13 +112,13 @@ def expand_shebang(head: bytes, argv: Sequence[str]) -> list[str] | None:
 
 
 def reads_shebang(program: str) -> bool:
-    """Whether an interpreter takes options from the first line of a script it is given, too."""
+    """Whether an interpreter also takes options from the first line of a script."""
     return strip_version(base_name(program)) in _SHEBANG_READERS
 
 
 def has_harmless_shebang(program: str, content: bytes) -> bool:
-    """Whether a script tells such an interpreter nothing but harmless options: perl hands a script over to another
-    program that the line names, and takes a later line for the first where `# line 1` stands before it."""
+    """Whether a script gives such an interpreter only harmless options: perl passes a script to another program that
+    the line names, and takes a later line for the first after `# line 1`."""
     if b"\0" in content:
         return False  # perl reads UTF-16 as well
     marked = len(_SHEBANG_LINE.findall(content))

@@ -1,4 +1,4 @@
-"""May this command run? The rules file, the verdict, and the person who decides what no rule covers."""
+"""Whether a command may run: the rules file, the verdict, and the person who decides what no rule covers."""
 
 import asyncio
 import hashlib
@@ -12,7 +12,7 @@ import msgspec
 from ...core.errors import OpenClawError, ToolDenied
 from ...core.model import Json, ToolCall
 from ...core.visible_text import escape_line, escape_program
-from ..private_files import read_private, write_private
+from ..private_files import FileStamp, file_stamp, read_private, write_private
 from ..questions import PromptRouter, UserQuestion, make_question
 from . import always_binding
 from .program_locator import ProgramLocator
@@ -43,13 +43,13 @@ HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
     ("deny", True): f"Nobody is asked about it; a rule of its own would allow it: {ADD_RULE}.",
     ("deny", False): "Nobody is asked about it and no rule can allow it: give plain commands, one by one.",
 }
-"""What helps, by the verdict and whether a rule could allow the command at all."""
+"""The remedy, by the verdict and whether a rule could allow the command at all."""
 
 
 UNWATCHED_NOTICE: Final = "other files it may load or start are not watched, so it can be allowed only once"
-"""Said where a command may run files that a yes can't be bound to."""
+"""Shown where a command may run files that an answer can't be bound to."""
 INDIRECT_FILES_NOTICE: Final = "what it reads or starts in turn is not watched"
-"""Said where *always* is bound to files."""
+"""Shown where *always* is bound to files."""
 
 
 class BadPolicy(OpenClawError):
@@ -59,14 +59,24 @@ class BadPolicy(OpenClawError):
 
 
 class ExecAuthorizer:
-    """The rules of one state directory, and the way to a person."""
+    """The rules of one state directory, and the router to a person."""
 
     def __init__(self, *, state_dir: Path, prompt_router: PromptRouter) -> None:
         self.path = state_dir / POLICY_FILE
         self._prompt_router = prompt_router
+        self._loaded: tuple[FileStamp, ExecPolicy] | None = None
 
     def load_policy(self) -> ExecPolicy:
-        """The rules as they stand in the file. Raises BadPolicy; a missing file is made from the defaults."""
+        """The rules that the file holds right now. Raises BadPolicy; a missing file is made from the defaults."""
+        stamp = file_stamp(self.path)
+        if self._loaded is None or self._loaded[0] != stamp:
+            policy = self._read_policy()
+            if stamp is None or not stamp.is_settled:  # a change that follows at once could have the same stamp
+                return policy
+            self._loaded = (stamp, policy)
+        return self._loaded[1]
+
+    def _read_policy(self) -> ExecPolicy:
         try:
             text = read_private(self.path, largest=MAX_FILE_BYTES)
         except FileNotFoundError:
@@ -90,37 +100,37 @@ class ExecAuthorizer:
     def evaluate(
         self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> ExecVerdict:
-        """What the rules say of starting `argv` directly, with these variables set. Reads files. Raises BadPolicy."""
-        place = _PlannedCommand(argv, cwd, env, state_dir=self.path.parent)
-        return place.evaluate(self.load_policy(), place.operand_files.bind)
+        """The verdict on starting `argv` directly, with these variables set. Reads files. Raises BadPolicy."""
+        planned = _PlannedCommand(argv, cwd, env, state_dir=self.path.parent)
+        return planned.evaluate(self.load_policy(), planned.operand_files.bind)
 
     async def authorise(
         self, call: ToolCall, argv: Sequence[str], *, cwd: Path | None, asker: str, env: Mapping[str, str] | None = None
     ) -> None:
         """Return if `argv` may be started now, by a rule or by a person. Raises ToolDenied, BadPolicy."""
-        place = _PlannedCommand(argv, cwd, env, state_dir=self.path.parent)
-        verdict = await self._evaluate_command(place)
+        planned = _PlannedCommand(argv, cwd, env, state_dir=self.path.parent)
+        verdict = await self._evaluate_command(planned)
         if verdict.action == "allow":
             return
         how = HOW_TO_ALLOW[verdict.action, verdict.certain and bool(verdict.commands)]
         if verdict.action == "deny":
             raise ToolDenied(f"Command denied by exec policy: {verdict.reason}. {how}")
-        seen = await asyncio.to_thread(place.snapshot, verdict)
-        answer = await self._prompt_router.ask(call, _make_question(place, verdict, seen, asker), how_to_allow=how)
-        # The rules may have become stricter while the person thought about it, and a script another one.
+        before = await asyncio.to_thread(planned.snapshot, verdict)
+        answer = await self._prompt_router.ask(call, _make_question(planned, verdict, before, asker), how_to_allow=how)
+        # Meanwhile the rules may have become stricter, and a script may have been replaced.
         later = _PlannedCommand(argv, cwd, env, state_dir=self.path.parent)
         again = await self._evaluate_command(later)
         if answer == "deny" or again.action == "deny":
             raise ToolDenied(f"Command denied by {'a person' if answer == 'deny' else 'exec policy: ' + again.reason}.")
-        if await asyncio.to_thread(later.snapshot, verdict) != seen:
+        if await asyncio.to_thread(later.snapshot, verdict) != before:
             raise ToolDenied(
                 "Command denied: a file it names, or its folder, changed while a person was asked about it; try again."
             )
         if answer == "always" and verdict.certain:
-            self._remember_answer(verdict, seen.bindings)
+            self._remember_answer(verdict, before.bindings)
 
     async def _evaluate_command(self, planned: "_PlannedCommand") -> ExecVerdict:
-        """The verdict. Files are read only where a rule that is bound to some fits otherwise, and not on the loop."""
+        """The verdict. Files are read only where a rule that is bound to some would match, and not on the loop."""
         policy = self.load_policy()
         bound: list[ParsedCommand] = []
         verdict = planned.evaluate(policy, bound.append)
@@ -152,7 +162,7 @@ class ExecAuthorizer:
         }
 
     def tighten_policy(self, arguments: Json) -> Json:
-        """Replace the rules by stricter ones, if the caller has seen the present ones. Raises ToolDenied."""
+        """Replace the rules by stricter ones, if the caller has read the present ones. Raises ToolDenied."""
         policy = self.load_policy()
         base = arguments.get("baseHash") or arguments.get("base_hash")
         if type(base) is not str or not base:
@@ -177,12 +187,12 @@ class ExecAuthorizer:
 
 
 class _CommandSnapshot(msgspec.Struct, frozen=True):
-    """What was found when a command was looked at."""
+    """The folder and the files of a command at one moment."""
 
     folder: str
-    """Where it runs, links followed."""
+    """The folder it runs in, links followed."""
     bindings: tuple[CommandBinding | None, ...]
-    """Of each command no rule allows."""
+    """For each command that no rule allows."""
     files: always_binding.CommandFiles
     """Every file it names, remembered or not."""
 
@@ -195,7 +205,7 @@ class _CommandSnapshot(msgspec.Struct, frozen=True):
 
 
 class _PlannedCommand:
-    """A command as it would be started in one folder, and what it is bound to there. One look: it reads a file once."""
+    """A command as it would be started in one folder, and what it is bound to there. It reads each file once."""
 
     def __init__(
         self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None = None, *, state_dir: Path
@@ -203,47 +213,50 @@ class _PlannedCommand:
         self.argv, self.cwd, self.env = argv, cwd, env or {}
         self.locator = ProgramLocator(
             cwd, untrusted_folders=(state_dir,)
-        )  # agents' workspaces lie in the state directory
+        )  # agents' workspaces are in the state directory
         self.full_command = ParsedCommand(tuple(ShellWord(word) for word in argv))
-        look = self.locator
-        opened = unwrap(
+        locator = self.locator
+        unwrapped = unwrap(
             [self.full_command],
-            certain_names=look.certain_names,
-            possible_names=look.possible_names,
-            is_process_independent=look.is_process_independent,
+            certain_names=locator.certain_names,
+            possible_names=locator.possible_names,
+            is_process_independent=locator.is_process_independent,
         )
-        self.unwrapped: UnwrapResult = self._add_variables(opened) if env else opened
-        self.operand_files = always_binding.OperandFiles(cwd, look, self.unwrapped.commands)
+        self.unwrapped: UnwrapResult = self._add_variables(unwrapped) if env else unwrapped
+        self.operand_files = always_binding.OperandFiles(cwd, locator, self.unwrapped.commands)
 
     def _add_variables(self, unwrapped: UnwrapResult) -> UnwrapResult:
-        """The variables are judged by themselves; rules that forbid see them as if set by env."""
-        as_set = [ShellWord(f"{name}={value}") for name, value in self.env.items()]
-        doubts = tuple(
+        """The variables are evaluated by themselves; rules that forbid see them as if set by env."""
+        assignments = [ShellWord(f"{name}={value}") for name, value in self.env.items()]
+        uncertainties = tuple(
             f"setting {name[:40]} may change what a command does"
             for name, value in self.env.items()
             if not is_harmless_variable(name, value)
         )
-        seen = (*unwrapped.deny_candidates, ParsedCommand((ShellWord("env"), *as_set, *self.full_command.words)))
+        candidates = (
+            *unwrapped.deny_candidates,
+            ParsedCommand((ShellWord("env"), *assignments, *self.full_command.words)),
+        )
         return msgspec.structs.replace(
-            unwrapped, uncertainties=(*doubts, *unwrapped.uncertainties), deny_candidates=seen
+            unwrapped, uncertainties=(*uncertainties, *unwrapped.uncertainties), deny_candidates=candidates
         )
 
     def evaluate(self, policy: ExecPolicy, bind: BindCommand) -> ExecVerdict:
-        look = self.locator
+        locator = self.locator
         return evaluate_policy(
             policy,
             self.unwrapped,
-            locate=look.real_path,
+            locate=locator.real_path,
             bind=bind,
-            launch_path=look.launch_path,
-            is_installed=look.is_on_path,
+            launch_path=locator.launch_path,
+            is_installed=locator.is_on_path,
         )
 
     def snapshot(self, verdict: ExecVerdict) -> _CommandSnapshot:
-        """Reads the files the commands name; those of all the words where the text is doubtful."""
-        bounds = tuple(self.operand_files.bind(piece) for piece in verdict.commands)
-        whole = None if verdict.certain else self.full_command
-        return _CommandSnapshot(self.operand_files.folder, bounds, self.operand_files.snapshot(verdict.commands, whole))
+        """Reads the files the commands name; those of all words where the text is uncertain."""
+        files, full = self.operand_files, None if verdict.certain else self.full_command
+        bindings = tuple(map(files.bind, verdict.commands))
+        return _CommandSnapshot(files.folder, bindings, files.snapshot(verdict.commands, full))
 
 
 def _make_question(
@@ -276,7 +289,7 @@ def _visible_name(path: str) -> str:
 
 
 def describe_scope(bindings: Iterable[CommandBinding]) -> str:
-    """Where and how long an answer remembered with these would hold, for people."""
+    """Where and how long a remembered answer with these would hold, for people."""
     listed = list(bindings)
     files = dict.fromkeys(_visible_name(path) for bound in listed for path in bound.files or ())
     while_so = (
@@ -289,8 +302,8 @@ def describe_scope(bindings: Iterable[CommandBinding]) -> str:
 
 def describe_binding(rule: Rule) -> str:
     """What a rule is bound to, for people; empty when it holds anywhere."""
-    cwd, files, words_alone = rule.binding
-    if words_alone:
+    cwd, files, pattern_only = rule.binding
+    if pattern_only:
         return "while it names no file"
     named = [f"{path} ({digest[:12]})" for path, digest in (files or {}).items()]
     parts = [f"in {cwd}"] if cwd is not None else []
@@ -298,10 +311,10 @@ def describe_binding(rule: Rule) -> str:
 
 
 def _to_wire_rule(rule: Rule) -> Rule:
-    """As a gateway takes rules: it knows no fields but the first five, so what it is bound to is told in words."""
+    """As gateways take rules: they know only the first five fields, so the description says what it is bound to."""
     bound = describe_binding(rule) if rule.action == "allow" else ""
-    words = f"{rule.description or ''} {bound}".strip() if bound else rule.description
-    return msgspec.structs.replace(rule, cwd=None, files=None, description=words)
+    text = f"{rule.description or ''} {bound}".strip() if bound else rule.description
+    return msgspec.structs.replace(rule, cwd=None, files=None, description=text)
 
 
 def _wire_key(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
@@ -309,7 +322,7 @@ def _wire_key(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
 
 
 def _restore_binding(rule: Rule, rules_by_key: Mapping[tuple[str, tuple[str, ...] | None, str | None], Rule]) -> Rule:
-    """A rule that came back from the wire, bound as the one it was made from."""
+    """A rule that came back from the wire, bound as the rule it was made from."""
     old = rules_by_key.get(_wire_key(rule))
     if old is None or rule.cwd is not None or rule.files is not None:
         return rule

@@ -6,22 +6,22 @@ import stat
 from typing import Final
 
 MAX_BYTES: Final = 16 << 20  # bytes of one file; a larger one can't be remembered
-MOST_BYTES: Final = 64 << 20  # read for one decision; beyond that nothing can be remembered
+MOST_BYTES: Final = 64 << 20  # bytes read for one decision; with more nothing can be remembered
 FOLDER: Final = "folder"
-"""Stands for the digest of a folder: that it is one."""
+"""In place of the digest of a folder."""
 UNREADABLE: Final = ""
-"""Stands for the digest of what is no plain file, is too large or can't be read."""
+"""In place of the digest of what is no plain file, is too large or can't be read."""
 
 
 class FileDigests:
-    """Those of one decision, by path, links followed."""
+    """The digests for one decision, by path, links followed."""
 
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
         self._bytes_left = MOST_BYTES
 
     def digest(self, path: str) -> str:
-        """The digest of the whole file, FOLDER or UNREAD."""
+        """The digest of the whole file, FOLDER or UNREADABLE."""
         if path not in self._digests:
             if os.path.isdir(path):  # noqa: PTH112  texts, not paths
                 self._digests[path] = FOLDER
@@ -31,7 +31,7 @@ class FileDigests:
         return self._digests[path]
 
     def read_content(self, path: str) -> bytes | None:
-        """All of a plain file; None of anything else, which is not even opened: that alone may act."""
+        """All of a plain file; None for anything else, which is not even opened: opening alone may have an effect."""
         try:
             status = os.stat(path)  # noqa: PTH116
             if not stat.S_ISREG(status.st_mode) or status.st_size > min(MAX_BYTES, self._bytes_left):

@@ -1,4 +1,4 @@
-"""The environment of a command that is run: what a caller may set, and what it inherits."""
+"""The environment of a command: variables a caller may set, and variables it inherits."""
 
 import os
 import re
@@ -45,7 +45,7 @@ _INHERITED: Final = word_set(
     PULSE_SERVER PIPEWIRE_RUNTIME_DIR PIPEWIRE_REMOTE SSL_CERT_FILE SSL_CERT_DIR __CF_USER_TEXT_ENCODING
     """
 )
-"""Who and where the user is, how text looks, where the desktop is: nothing of it a secret."""
+"""The user, the home, the locale, the desktop: none of it a secret."""
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"})
 _WINDOWS: Final = word_set(
     """
@@ -81,18 +81,18 @@ def clean_path(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def child_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a command gets from us: the short list, as far as it is set here, and a PATH without surprises."""
+    """The variables a command gets from us: the short list, as far as it is set here, and a safe PATH."""
     kept = {name: value for name, value in environ.items() if _is_inherited(name, value)}
     kept["PATH"] = clean_path(environ)
     return kept
 
 
 def browser_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a browser gets that shows strangers' pages: as a command, without the way to the user's SSH keys."""
+    """The variables of a browser that shows strangers' pages: as a command's, without access to the user's SSH keys."""
     return {name: value for name, value in child_environment(environ).items() if name != "SSH_AUTH_SOCK"}
 
 
 def _is_inherited(name: str, value: str) -> bool:
     if name.upper() in _PROXIES:
-        return "@" not in value  # a password may stand before it
+        return "@" not in value  # a password may be before it
     return name in _INHERITED or (os.name == "nt" and name.upper() in _WINDOWS)

@@ -1,4 +1,4 @@
-"""Which files the words of a command name, and which its program finds by itself, seen from one folder."""
+"""Which files the arguments of a command name, and which its program finds by itself, in one folder."""
 
 import fnmatch
 import os
@@ -23,15 +23,15 @@ MOST_LOOKUPS: Final = 4096  # names tried for one decision
 MAX_ENTRIES: Final = 4096  # of a folder in which names are completed
 MAX_MATCHES: Final = 64  # of one pattern
 MAX_FOLDERS: Final = 32  # a text may move to
-MAX_CLUSTER_LENGTH: Final = 256  # characters of an option; in a longer one no path is looked for
+MAX_CLUSTER_LENGTH: Final = 256  # characters of an option; in a longer one no path is searched
 
 _ENTRY_POINTS: Final = ("__main__.py", "__init__.py", "index.js", "package.json")
-"""What runs when an interpreter is given a folder."""
+"""The files that run when an interpreter is given a folder."""
 _MAKE_PROGRAMS: Final = frozenset({"make", "gmake"})
-"""They make a file anew, the one they read as well, from one beside it: `Makefile` from `Makefile.sh`."""
+"""They rebuild a file, even the one they read, from one beside it: `Makefile` from `Makefile.sh`."""
 _SPLIT: Final = re.compile(r"[\s=:,@;|&<>(){}'\"`$]+")
 _SPLIT_BRACKETS: Final = re.compile(r"[\s=:,@;|&<>(){}\[\]'\"`$]+")
-"""At brackets, too: they may be code's, or a pattern's that stays whole by the other."""
+"""At brackets, too: they may be part of code, or of a pattern that the other expression keeps whole."""
 _QUOTING: Final = re.compile(r"\\\n|[\\'\"]")
 _QUERY: Final = re.compile(r"[?#]")
 _ADDRESS: Final = re.compile(r"[%?#]")
@@ -51,15 +51,15 @@ class NamedFiles(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     """Files and folders, links followed."""
     complete: bool = True
-    """No word names others, and git finds nothing that leads it on."""
+    """No argument names others, and git finds no setting that leads it elsewhere."""
 
 
 class ScanLimitReached(Exception):
-    """More than is looked at."""
+    """There is more than is looked at."""
 
 
 class OperandScanner:
-    """What words name in the folders of one decision. Looks once, and at no more than it may."""
+    """The files that arguments name in the folders of one decision. Each name is looked up once, within bounds."""
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
@@ -69,7 +69,7 @@ class OperandScanner:
         self._scans: dict[tuple[str, tuple[ShellWord, ...]], NamedFiles] = {}
 
     def scan(self, folder: str, words: tuple[ShellWord, ...], program: ProgramFile) -> NamedFiles:
-        """What a command names that starts in this folder."""
+        """The files named by a command that starts in this folder."""
         key = folder, words
         if key not in self._scans:
             self._complete = True
@@ -83,7 +83,7 @@ class OperandScanner:
         return self._scans[key]
 
     def reachable_folders(self, folder: str, words: Sequence[ShellWord]) -> tuple[list[str], bool]:
-        """Where commands may run that move to folders these words name, one after another; and whether that is all."""
+        """The folders that commands may change to by these words, one after another; and whether these are all."""
         self._complete = True
         found, parts = [folder], _path_candidates(words)
         try:
@@ -95,7 +95,7 @@ class OperandScanner:
         return found, self._complete and len(found) < MAX_FOLDERS
 
     def find_existing_path(self, folder: str, name: str) -> Iterator[str]:
-        """The real path of what `name` means, if there is such a file. Raises TooMuch."""
+        """The real path of `name`, if there is such a file. Raises ScanLimitReached."""
         if not name or "\0" in name or len(name) > 4096:
             return
         self._count_lookup()
@@ -114,7 +114,7 @@ class OperandScanner:
         elif real != folder and os.path.lexists(real):
             yield real
 
-    # ---- what words name ---------------------------------------------------------------------------------------
+    # ---- files that arguments name -----------------------------------------------------------------------------
 
     def _scan_paths(self, folder: str, words: tuple[ShellWord, ...], program: ProgramFile) -> Iterator[str]:
         parts = _path_candidates(words[1:])
@@ -135,7 +135,7 @@ class OperandScanner:
                 yield from (path for part in parts for path in self._complete_module_name(base, part))
 
     def _paths_in_words(self, folder: str, parts: Sequence[ShellWord]) -> Iterator[str]:
-        """What words may mean: themselves, and where a shell may expand them, what they expand to."""
+        """Files that words may mean: by their own text, and where a shell may expand them, by what they expand to."""
         yield from (path for part in parts for path in self.find_existing_path(folder, part.text))
         for part in parts:
             if part.is_dynamic and _WILD.search(part.text):
@@ -160,15 +160,15 @@ class OperandScanner:
             )
 
     def _complete_module_name(self, base: str, part: ShellWord) -> Iterator[str]:
-        """What an interpreter takes a name for that is no file: `app` is `app.js`, `a.b` is `a.py` or `a/b.py`, `A::B`
-        is `A/B.pm`."""
+        """The files an interpreter finds for a name that is no file: `app` is `app.js`, `a.b` is `a.py` or `a/b.py`,
+        `A::B` is `A/B.pm`."""
         text = part.text
-        for spelled in dict.fromkeys((text, text.replace(".", "/"), text.replace("::", "/"))):
-            if "\0" in spelled or len(spelled) > 4096:
+        for spelling in dict.fromkeys((text, text.replace(".", "/"), text.replace("::", "/"))):
+            if "\0" in spelling or len(spelling) > 4096:
                 continue
-            steps = spelled.split("/")
+            steps = spelling.split("/")
             # Of a path the last step is completed, of a dotted name each: its packages run first.
-            for depth in range(len(steps) if spelled.startswith(("/", ".")) else 1, len(steps) + 1):
+            for depth in range(len(steps) if spelling.startswith(("/", ".")) else 1, len(steps) + 1):
                 *above, last = steps[:depth]
                 if last and last not in (".", ".."):
                     within = os.path.join(base, "/".join(above) or ("/" if above else ""))  # noqa: PTH118
@@ -178,43 +178,43 @@ class OperandScanner:
         for entry in self._list_folder(folder):
             if entry == name or entry.startswith((f"{name}.", f"{name},")):
                 yield from self.find_existing_path(folder, entry)
-                for entrance in _ENTRY_POINTS if entry == name else ():
-                    yield from self.find_existing_path(f"{folder}/{entry}", entrance)
+                for entry_point in _ENTRY_POINTS if entry == name else ():
+                    yield from self.find_existing_path(f"{folder}/{entry}", entry_point)
 
-    # ---- what programs find by themselves ----------------------------------------------------------------------
+    # ---- files that programs find by themselves ----------------------------------------------------------------
 
     def _implicit_files(
         self, programs: set[str], folder: str, parts: Sequence[ShellWord], found: Sequence[str]
     ) -> Iterator[str]:
         names = list(dict.fromkeys(name for program in sorted(programs) for name in implicit_files(program)))
-        for standing in self._search_folders(folder, found) if names else ():
+        for searched in self._search_folders(folder, found) if names else ():
             for name in names:
                 for each in [name.replace("{}", part.text) for part in parts] if "{}" in name else [name]:
-                    yield from self._expand_implicit_file(standing, each)
+                    yield from self._expand_implicit_file(searched, each)
 
     def _check_indirections(self, patterns: Mapping[str, re.Pattern[bytes]], folder: str, found: Sequence[str]) -> None:
-        for standing in self._search_folders(folder, found) if patterns else ():
+        for searched in self._search_folders(folder, found) if patterns else ():
             for name, sign in patterns.items():
                 self._complete = self._complete and not any(
-                    self._may_contain(path, sign) for path in self._expand_glob(standing, name)
+                    self._may_contain(path, sign) for path in self._expand_glob(searched, name)
                 )
 
     def _expand_implicit_file(self, folder: str, name: str) -> Iterator[str]:
         return (path for path in self._expand_glob(folder, name) if not path.endswith(".sample"))
 
     def _may_contain(self, path: str, pattern: re.Pattern[bytes]) -> bool:
-        """Whether this is in a file, or may be; of a folder only where its being there is enough."""
+        """Whether a file contains this, or may; of a folder only where its existence is enough."""
         if not pattern.pattern:
             return True
         data = None if _is_folder(path) else self._digests.read_content(path)
         return not _is_folder(path) and (data is None or pattern.search(data) is not None)
 
     def _search_folders(self, folder: str, found: Sequence[str]) -> Sequence[str]:
-        """Where a program looks for what it needs: its folder and those above, those it is given, those between."""
-        standing = dict.fromkeys([folder, *(str(each) for each in PurePath(folder).parents)])
+        """The folders in which a program looks for files: its own and those above, those it is given, those between."""
+        searched = dict.fromkeys([folder, *(str(each) for each in PurePath(folder).parents)])
         for path in found:
-            standing |= dict.fromkeys([path, *(str(each) for each in PurePath(path).parents)])
-        return [each for each in standing if _is_folder(each)]
+            searched |= dict.fromkeys([path, *(str(each) for each in PurePath(path).parents)])
+        return [each for each in searched if _is_folder(each)]
 
     def _list_folder(self, folder: str) -> list[str]:
         if folder not in self._entries:
@@ -244,23 +244,23 @@ def _is_folder(path: str) -> bool:
 
 def _path_candidates(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
     found = dict.fromkeys((part, word.is_dynamic) for word in words for part in _split_candidates(word.text) if part)
-    in_addresses = [(_url_path(part), False) for part, _ in found if _ADDRESS.search(part)]
-    return [ShellWord(part, open) for part, open in (found | dict.fromkeys(in_addresses))]
+    in_urls = [(_url_path(part), False) for part, _ in found if _ADDRESS.search(part)]
+    return [ShellWord(part, dynamic) for part, dynamic in (found | dict.fromkeys(in_urls))]
 
 
 def _url_path(part: str) -> str:
-    """The path an address means: `/a%20b.mjs?v=1` is `/a b.mjs`."""
+    """The path in a URL: `/a%20b.mjs?v=1` is `/a b.mjs`."""
     return unquote(_QUERY.split(part)[0], errors="surrogateescape")
 
 
 def _split_candidates(text: str) -> Iterator[str]:
-    """The ways a word can hold a path: itself, `--file=path`, `-fpath`, `-xfpath`, `@path`, `a:b`, `a,b`, `sh path`,
-    all of it with quotes or backslashes."""
-    for spelled in dict.fromkeys((text, *_unquote_words(text))):
-        yield spelled
-        yield spelled.partition("=")[2]
-        yield spelled.partition("@")[2]
-        for part in (spelled, *_SPLIT.split(spelled), *_SPLIT_BRACKETS.split(spelled)):
+    """The parts of a word that may be a path: itself, `--file=path`, `-fpath`, `-xfpath`, `@path`, `a:b`, `a,b`,
+    `sh path`, all of it with quotes or backslashes."""
+    for spelling in dict.fromkeys((text, *_unquote_words(text))):
+        yield spelling
+        yield spelling.partition("=")[2]
+        yield spelling.partition("@")[2]
+        for part in (spelling, *_SPLIT.split(spelling), *_SPLIT_BRACKETS.split(spelling)):
             yield part
             yield from _option_suffixes(part)
 
@@ -276,6 +276,6 @@ def _unquote_words(text: str) -> Iterator[str]:
 
 
 def _option_suffixes(word: str) -> Iterator[str]:
-    """What may be glued to an option, or to several: `-fx`, `-xfx`."""
+    """Values attached to an option, or to several: `-fx`, `-xfx`."""
     if word.startswith("-") and not word.startswith("--") and len(word) <= MAX_CLUSTER_LENGTH:
         yield from (word[at:] for at in range(2, len(word)))

@@ -1,7 +1,8 @@
-"""What programs look for where they stand: files they build or run, and settings that start others. As far as we know.
+"""Files that programs read in the current folder without being given their names: build files, and settings that start
+programs. As far as we know.
 
-Of a name, `*` stands for anything and `{}` for each word the program is given. A yes is for these files as they were
-when it was asked for. The list is never in full, so nothing is remembered because of it (`plain` says what is).
+In a name, `*` matches anything and `{}` is replaced by each argument. A person's yes is for these files as they were
+when it was asked for. The table is never complete, so nothing is remembered because of it: `always_offer` decides that.
 """
 
 import re
@@ -105,7 +106,7 @@ _RISKY_GIT_SETTING: Final = re.compile(
     rb"|(?:" + _HARMLESS_GIT_SETTINGS + rb")(?:[ \t]*=[^\\\n]*)?"
     rb")[ \t\r]*$)"
 )
-"""A line of git's settings that is none of those that surely start nothing and lead nowhere."""
+"""A line of git's settings that may start a program or refer to another place."""
 
 _GIT_INDIRECTIONS: Final[dict[str, re.Pattern[bytes]]] = {
     "HEAD": _ANY_CONTENT,  # a repository without a .git, or the inside of one
@@ -114,7 +115,7 @@ _GIT_INDIRECTIONS: Final[dict[str, re.Pattern[bytes]]] = {
     ".git/index": _GITLINK,
     **dict.fromkeys((".gitmodules", ".git/modules", ".git/commondir", ".git/sharedindex.*"), _ANY_CONTENT),
 }
-"""Files which, with this in them, make git start something or look in other places."""
+"""Files which, with this content, make git start a program or read other places."""
 
 
 def _parse_table(lines: str) -> dict[str, tuple[str, ...]]:
@@ -130,17 +131,17 @@ _FILES_BY_PROGRAM: Final = _parse_table(_IMPLICIT_FILES)
 
 
 def implicit_files(program: str) -> Sequence[str]:
-    """The names of what it looks for, as far as we know."""
+    """The names of the files it looks for, as far as we know."""
     name = plain_name(program)
     return _FILES_BY_PROGRAM.get(name) or _FILES_BY_PROGRAM.get(strip_version(name), ())
 
 
 def runs_folder_code(program: str) -> bool:
-    """Whether it is known to run what the folder says. What node looks for lies beside its script."""
+    """Whether it is known to run code of the current folder. What node looks for is beside its script."""
     name = plain_name(program)
     return is_listed(name, BUILDERS) or (bool(implicit_files(name)) and name not in ("node", "nodejs", "java"))
 
 
 def indirection_patterns(program: str) -> Mapping[str, re.Pattern[bytes]]:
-    """What makes a program that only looks do more: the names of files, and what must not stand in them."""
+    """Files that make a program do more than read: their names, and the content that does it."""
     return _GIT_INDIRECTIONS if plain_name(program) == "git" else {}

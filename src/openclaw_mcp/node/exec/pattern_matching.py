@@ -1,4 +1,4 @@
-"""Whether a rule's pattern fits a command: surely, for what allows; possibly, for what forbids."""
+"""Whether a rule's pattern matches a command: surely, for rules that allow; possibly, for rules that forbid."""
 
 import fnmatch
 import os
@@ -12,7 +12,7 @@ from typing import Final
 from .program_powers import LocateProgram, base_name, is_multi_call, may_match_wildcard
 from .shell_reader import ParsedCommand, ShellWord
 
-MAX_COMPARED: Final = 1 << 20  # characters of pattern times command; beyond that two texts with gaps count as fitting
+MAX_COMPARED: Final = 1 << 20  # characters of pattern times command; beyond that two texts with gaps count as matching
 
 _WILDCARD_ARGUMENTS: Final = {
     # GNU's -f prints a file's lines as bad dates and -s sets the clock; with others any word without a + sets it.
@@ -20,18 +20,18 @@ _WILDCARD_ARGUMENTS: Final = {
         r"\+.*|-[uR]+|-I[a-z]*|--(?:utc|universal|rfc-email|rfc-2822|iso-8601(?:=[a-z]+)?|rfc-3339=[a-z]+|debug)|"
         r"-[dr].+|--(?:date|reference)=.*",
         re.DOTALL,
-    ),
+    )
 }
-"""All a wildcard means of the words of programs that look and can do more: what else they are given, a rule writes."""
+"""The arguments a wildcard may match for programs that can do more than read; a rule must write out any other."""
 _VALUE_OPTIONS: Final = {"date": frozenset({"-d", "-r", "--date", "--reference"})}
-"""Options of theirs whose next word is a value, whatever it is."""
+"""Options of theirs whose next argument is a value."""
 
 
 def has_wildcard(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
-# ---- allow: only what certainly fits --------------------------------------------------------------------
+# ---- allow: only certain matches ------------------------------------------------------------------------
 
 
 IsInstalled = Callable[[str], bool]
@@ -41,7 +41,7 @@ IsInstalled = Callable[[str], bool]
 def program_matches(
     pattern: str, command: ParsedCommand, locate: LocateProgram, launch_path: LocateProgram, is_installed: IsInstalled
 ) -> bool:
-    """`sure`: the file as which a program is started; a link of somebody's own is not what it leads to."""
+    """`launch_path`: the file as which a program is started; a user's own link counts as itself, not as its target."""
     given = command.words[0].text
     wild = has_wildcard(pattern)
     if wild and not may_match_wildcard(given, locate):
@@ -61,7 +61,7 @@ def program_matches(
 
 
 def arguments_match(pattern: str, command: ParsedCommand, program: str = "") -> bool:
-    """`program`: what the rule calls the program, which may go by another name."""
+    """`program`: the name in the rule; the command may use another."""
     words = command.words[1:]
     if has_wildcard(pattern) and any(
         _exceeds_wildcard(pattern, words, each) for each in (command.words[0].text, program)
@@ -78,35 +78,35 @@ def arguments_match(pattern: str, command: ParsedCommand, program: str = "") -> 
 
 
 def _exceeds_wildcard(pattern: str, words: Sequence[ShellWord], program: str) -> bool:
-    meant = _WILDCARD_ARGUMENTS.get(base_name(program))
-    if meant is None:
+    allowed = _WILDCARD_ARGUMENTS.get(base_name(program))
+    if allowed is None:
         return False
-    valued = _VALUE_OPTIONS[base_name(program)]
+    with_value = _VALUE_OPTIONS[base_name(program)]
     written = pattern.split()
     at = 0
     while at < len(words):
         word = words[at]
-        plain = meant.fullmatch(word.text) is not None
-        if word.is_dynamic or not (plain or word.text in valued or word.text in written):
+        plain = allowed.fullmatch(word.text) is not None
+        if word.is_dynamic or not (plain or word.text in with_value or word.text in written):
             return True
-        # What an option is given is for the option to say; one we don't know, the rule has written.
+        # An option decides about its value; an option we don't know is written in the rule.
         has_value = not plain and word.text.startswith("-") and at + 1 < len(words) and not words[at + 1].is_dynamic
         at += 2 if has_value else 1
     return False
 
 
-# ---- deny, and what a prompt is for: whatever might fit ------
+# ---- deny and prompt: possible matches -----------------------
 
 
 @lru_cache(maxsize=4096)
 def pattern_program(pattern: str) -> tuple[str, bool]:
-    """A pattern's program in lower case, and whether any of the commands it is for may go by another name."""
+    """A pattern's program in lower case, and whether commands of another name may match it."""
     program = pattern.split(maxsplit=1)[0].lower()
     return program, has_wildcard(program) or "/" in program
 
 
 def program_names(first: str, found: str | None) -> set[str]:
-    """The names a program as written goes by, in lower case: its own and those of its file."""
+    """The names of a program, in lower case: as written, and those of its file."""
     names = {first.lower(), base_name(first).lower()}
     return names | {found.lower(), base_name(found).lower()} if found else names
 
@@ -123,8 +123,7 @@ def may_match(pattern: str, program: str, arguments: str, command: ParsedCommand
         named = program.lower() in names or _is_same_file(program, first, found, locate)
     if not named:
         return False
-    is_open = any(word.is_dynamic for word in words)
-    if arguments in ("", "*") or is_open:
+    if arguments in ("", "*") or any(word.is_dynamic for word in words):
         return True
     line = shlex.join(word.text for word in words)
     return _glob(arguments, any_case=True).fullmatch(line) is not None or (
@@ -133,12 +132,12 @@ def may_match(pattern: str, program: str, arguments: str, command: ParsedCommand
 
 
 def _matches_across(pattern: str, name: str, words: Sequence[ShellWord]) -> bool:
-    """Whether a pattern with a wildcard in its program part fits across program and arguments: `*--force*`."""
+    """Whether a pattern with a wildcard in its program part matches across program and arguments: `*--force*`."""
     literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if not name.startswith(literal.lower()):
         return False
     if any(word.is_dynamic for word in words):
-        # What is open may be any words or none.
+        # A dynamic word may become any words or none.
         gaps = "".join("*" if word.is_dynamic else f" {_escape_wildcards(shlex.quote(word.text))}" for word in words)
         return _globs_intersect(pattern.lower(), (_escape_wildcards(name) + gaps).lower())
     glob = _glob(pattern, any_case=True)
@@ -147,17 +146,17 @@ def _matches_across(pattern: str, name: str, words: Sequence[ShellWord]) -> bool
 
 
 def _escape_wildcards(text: str) -> str:
-    """With characters nobody writes for those that would be wildcards."""
+    """With characters of the private use area in place of wildcards."""
     return text.replace("*", "\ue000").replace("?", "\ue001")
 
 
 def _globs_intersect(pattern: str, text: str) -> bool:
-    """Whether some text fits both; the only wildcard in `text` is `*`."""
+    """Whether some text matches both; the only wildcard in `text` is `*`."""
     if len(pattern) * len(text) > MAX_COMPARED:
         return True
     reach = _positions_after_stars(pattern, {0})
     for char in text:
-        if char == "*":  # any characters: from wherever we are, any later place can be reached
+        if char == "*":  # any characters: from here any later position can be reached
             reach = set(range(min(reach), len(pattern) + 1))
             continue
         here = [at for at in reach if at < len(pattern) and pattern[at] in ("*", "?", char)]
@@ -168,7 +167,7 @@ def _globs_intersect(pattern: str, text: str) -> bool:
 
 
 def _positions_after_stars(pattern: str, positions: set[int]) -> set[int]:
-    """The same places, and those behind the stars that may stand for nothing."""
+    """The same positions, and those after stars that may match nothing."""
     return positions | {behind for at in positions for behind in range(at + 1, _index_after_stars(pattern, at) + 1)}
 
 
@@ -179,7 +178,7 @@ def _index_after_stars(pattern: str, at: int) -> int:
 
 
 def _is_same_file(program: str, first: str, found: str | None, locate: LocateProgram) -> bool:
-    """Whether a forbidden program is started by another of its names: `/bin/rm` for `/usr/bin/rm`, or a hard link."""
+    """Whether a forbidden program is started by another name: `/bin/rm` for `/usr/bin/rm`, or a hard link."""
     if found is None or has_wildcard(program) or "/" not in first + program:
         return False
     own = base_name(first)
@@ -187,7 +186,7 @@ def _is_same_file(program: str, first: str, found: str | None, locate: LocatePro
         return own.lower() == base_name(program).lower() and locate(program) == found
     if "/" in program and locate(program) == found:
         return True
-    # In its usual place a program goes by its own name, whoever shares the file with it.
+    # In its usual place a program counts by its own name, even if others share the file.
     return locate(own) != found and _is_hard_link(found, program, locate)
 
 

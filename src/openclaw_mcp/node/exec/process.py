@@ -1,31 +1,24 @@
-"""One program run to its end: its whole process group ends with it, its output is bounded, its time is bounded."""
+"""Programs the node runs to their ends, bounded in time and output: commands of a caller, and tools of its own."""
 
 import asyncio
-import contextlib
-import os
-import signal
-import subprocess
-import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from ...core.errors import ToolError
-from ...core.numbers import parse_whole_number
+from ...core.errors import ToolError, ToolTimeout, ToolUnavailable
 from ...core.ports import ProcessGuard
+from ...net.process_streams import KeptOutput, Output
+from ...net.processes import Ending, Process, ProcessStartError, start_process
 
 KEPT_HEAD: Final = 512 << 10  # bytes of the beginning of each stream
-KEPT_TAIL: Final = 512 << 10  # and of its end, where errors stand
-DRAIN_WAIT: Final = (
-    0.5  # seconds for what is in the pipes after the program has ended; an orphan may hold them for ever
-)
-PROGRESS_EVERY: Final = 1.0  # seconds between signs of life to the caller
-LONGEST_LAST_LINE: Final = 200  # characters of output a sign of life carries
-CHUNK: Final = 1 << 16
+KEPT_TAIL: Final = 512 << 10  # and of its end, where errors are
+PROGRESS_EVERY: Final = 1.0  # seconds between progress reports to the caller
+MAX_REPORTED_LINE: Final = 200  # characters of output a progress report carries
+MAX_STDERR: Final = 8192  # bytes kept of the stderr of a tool
+_ENDING: Final = Ending(strays=True)
 
 ProgressReporter = Callable[[float, str], Awaitable[None]]
 """Seconds since the start, and the last line of output so far."""
@@ -41,57 +34,11 @@ class ProcessResult(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class _Output(asyncio.Protocol):
-    """Keeps the head and the tail of a stream."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.dropped_bytes = 0
-        self.last_chunk = b""
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._file = os.fdopen(descriptor, "rb", 0)
-        self._transport: asyncio.ReadTransport | None = None
-
-    async def open(self) -> None:
-        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self, self._file)
-
-    def data_received(self, data: bytes) -> None:
-        self.last_chunk = data[-CHUNK:]
-        room = KEPT_HEAD - len(self._head)
-        self._head += data[:room] if room > 0 else b""
-        rest = data[room:] if room > 0 else data
-        if rest:
-            self._tail.append(rest)
-            self._tail_size += len(rest)
-            while self._tail_size > KEPT_TAIL:
-                oldest = self._tail.popleft()
-                self._tail_size -= len(oldest)
-                excess = KEPT_TAIL - self._tail_size
-                if excess > 0:  # keep the part of it that still fits
-                    self._tail.appendleft(oldest[-excess:])
-                    self._tail_size += min(excess, len(oldest))
-                    self.dropped_bytes += max(0, len(oldest) - excess)
-                    break
-                self.dropped_bytes += len(oldest)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-        else:
-            self._file.close()
-
-    def text(self) -> str:
-        head, tail = bytes(self._head), b"".join(self._tail)
-        if not self.dropped_bytes:
-            return (head + tail).decode(errors="replace")
-        gap = f"\n[... {self.dropped_bytes} bytes left out ...]\n"
-        return head.decode(errors="replace") + gap + tail.decode(errors="replace")
+class ToolOutput(Struct, frozen=True):
+    code: int
+    output: bytes
+    error_line: str
+    """The last line of stderr."""
 
 
 async def run_process(
@@ -104,140 +51,77 @@ async def run_process(
     report: ProgressReporter | None = None,
     guard: ProcessGuard | None = None,
 ) -> ProcessResult:
-    """Run until it ends, its time is up, or this task is cancelled. Nothing of its process group is left then; `guard`
-    sees to that should we be killed."""
-    began = time.monotonic()
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    out, err = _Output(out_read), _Output(err_read)
+    """Run a caller's command until it exits, its time is up, or this task is cancelled. Nothing of its process group
+    is left then; `guard` sees to that should we be killed."""
+    began, timed_out = time.monotonic(), False
+    out, err = KeptOutput(head=KEPT_HEAD, tail=KEPT_TAIL), KeptOutput(head=KEPT_HEAD, tail=KEPT_TAIL)
     try:
-        try:
-            if guard is not None:
-                guard.prepare()
-            process = _start_process(argv, executable, cwd, env, out_write, err_write)
-        finally:
-            os.close(out_write)
-            os.close(err_write)
-        if guard is not None:
-            guard.watch(process.pid)
-        try:
-            return await _supervise(process, out, err, started_at=began, seconds=seconds, report=report)
-        finally:
-            if guard is not None:
-                guard.unwatch(process.pid)
-    except OSError as exc:
-        raise ToolError(f"The program could not be started: {exc.strerror or 'unknown reason'}") from exc
-    except ValueError as exc:
-        raise ToolError("The program could not be started: an argument holds a NUL character") from exc
-    finally:
-        out.close()
-        err.close()
-
-
-def _start_process(
-    argv: Sequence[str], executable: str, cwd: Path | None, env: Mapping[str, str], out: int, err: int
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        list(argv),
-        executable=executable,
-        cwd=cwd,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=err,
-        start_new_session=True,
-    )
-
-
-async def _supervise(
-    process: subprocess.Popen[bytes],
-    out: _Output,
-    err: _Output,
-    *,
-    started_at: float,
-    seconds: float,
-    report: ProgressReporter | None,
-) -> ProcessResult:
-    ended = _watch_exit(process)
-    timed_out = False
-    try:
-        await out.open()
-        await err.open()
+        process = await start_process(
+            argv, executable=executable, cwd=cwd, env=env, stdout=out, stderr=err, guard=guard, ending=_ENDING
+        )
+    except ProcessStartError as exc:
+        raise ToolError(f"The program could not be started: {exc}") from exc
+    async with process:
         try:
             async with asyncio.timeout(seconds):
-                await _wait_for_exit(ended, started_at, out, err, report)
+                await _wait_exit(process, began, (out, err), report)
         except TimeoutError:
             timed_out = True
-    finally:
-        kill_group(process.pid, include_strays=not ended.done())
-        await asyncio.shield(ended)
-    await asyncio.wait((out.closed, err.closed), timeout=DRAIN_WAIT)
+        await process.end()
+        if process.status is not None:
+            await process.wait_finished()
     return ProcessResult(
         stdout=out.text(),
         stderr=err.text(),
-        exit_code=-1 if timed_out else process.returncode,
+        exit_code=-1 if timed_out else process.status or 0,
         timed_out=timed_out,
         truncated=bool(out.dropped_bytes or err.dropped_bytes),
-        seconds=time.monotonic() - started_at,
+        seconds=time.monotonic() - began,
     )
 
 
-async def _wait_for_exit(
-    exited: "asyncio.Future[None]", started_at: float, out: _Output, err: _Output, report: ProgressReporter | None
+async def _wait_exit(
+    process: Process, began: float, outputs: Sequence[Output], report: ProgressReporter | None
 ) -> None:
-    while not exited.done():
-        await asyncio.wait((exited,), timeout=PROGRESS_EVERY)
-        if report is not None and not exited.done():
-            lines = (out.last_chunk or err.last_chunk).decode(errors="replace").strip().splitlines()
-            await report(time.monotonic() - started_at, lines[-1][:LONGEST_LAST_LINE] if lines else "")
+    while not await process.exits_within(PROGRESS_EVERY):
+        if report is not None:
+            piece = next((output.last_piece for output in outputs if output.last_piece), b"")
+            lines = piece.decode(errors="replace").strip().splitlines()
+            await report(time.monotonic() - began, lines[-1][:MAX_REPORTED_LINE] if lines else "")
 
 
-def _watch_exit(process: subprocess.Popen[bytes]) -> "asyncio.Future[None]":
-    """Done when the program has ended, whoever still holds its pipes."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def tell() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    def wait() -> None:
-        process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
-            loop.call_soon_threadsafe(tell)
-
-    threading.Thread(target=wait, name=f"wait-{process.pid}", daemon=True).start()
-    return ended
+async def start_tool(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    stdout: Output | None = None,
+    stderr: Output | None = None,
+) -> Process:
+    """A program the node needs for its own work. Raises ToolUnavailable."""
+    try:
+        return await start_process(argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+    except ProcessStartError as exc:
+        raise ToolUnavailable(f"{argv[0]} can't be started: install it or make it executable") from exc
 
 
-def kill_group(leader: int, *, include_strays: bool) -> None:
-    """End every process of the group at once, those that outlived their leader included.
-
-    `strayed` looks for descendants that left it too; once the leader has ended they can't be told from others.
-    """
-    if os.name == "nt":
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(leader)], check=False, capture_output=True)
-        return
-    for member in _find_strays(leader) if include_strays else ():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(member, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _find_strays(leader: int) -> list[int]:
-    """Descendants that have left the group, as setsid does; found while their parents still live."""
-    children: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for entry in Path("/proc").iterdir():
-            if (number := parse_whole_number(entry.name)) is not None:
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    children.setdefault(int(fields[1]), []).append(number)
-    found: list[int] = []
-    waiting = [leader]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+async def run_tool(
+    argv: Sequence[str],
+    *,
+    seconds: float,
+    max_bytes: int,
+    stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ToolOutput:
+    """Run a tool to its end. More than `max_bytes` of output or `seconds` of time stop it with an error."""
+    out, err = KeptOutput(head=max_bytes, close_when_full=True), KeptOutput(tail=MAX_STDERR)
+    async with await start_tool(argv, env=env, stdin=stdin, stdout=out, stderr=err) as process:
+        try:
+            async with asyncio.timeout(seconds):
+                await out.closed.wait()
+                if out.dropped_bytes:
+                    raise ToolError(f"{argv[0]} gave more than {max_bytes} bytes and was stopped")
+                code = await process.wait_finished()
+        except TimeoutError:
+            raise ToolTimeout(f"{argv[0]} took longer than {seconds:g} s and was stopped") from None
+    return ToolOutput(code, out.data, err.last_line())

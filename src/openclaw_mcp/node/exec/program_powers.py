@@ -1,7 +1,7 @@
-"""What programs can do beyond looking: start others, act as somebody else, reach other machines, write, read. Pure.
+"""What programs can do: start others, act as another user, reach other machines, write files, read them. Pure.
 
-The lists are what we know, by name; a program that is not on them may do any of it. So nothing is allowed because a
-name is missing here, except where a person wrote a rule for a folder of their own (`may_be_meant_by_a_wildcard`).
+The lists hold the names we know; a program that is not on them may do any of it. So nothing is allowed because a name
+is missing here, except where a person wrote a rule for a folder of their own (`may_match_wildcard`).
 """
 
 import os
@@ -42,7 +42,7 @@ LANGUAGES: Final = word_set("""
 DATABASES: Final = word_set("""
     sqlite sqlite3 psql mysql mariadb mongosh mongo cqlsh sqlplus isql duckdb litecli pgcli mycli usql
 """)
-"""Programs that run commands against what they are given, which can start others."""
+"""Clients of databases; their commands can start other programs."""
 
 INTERPRETERS: Final = (
     LANGUAGES
@@ -138,7 +138,7 @@ ARGUMENT_LAUNCHERS: Final = word_set("""
     dockerize concurrently cross-env npx pnpx uvx bunx distrobox lxc-attach lxc-execute caffeinate box64 box86 rr
     gdbserver msgexec msgfilter pee mispipe keychain
 """)
-"""Programs that start the command among their words."""
+"""Programs that start the command among their arguments."""
 _ARGUMENT_LAUNCHER_NAME: Final = re.compile(
     r"ld\.so.*|ld-.*|.*-run|.*-exec|qemu.*|wine.*|(?:valgrind|fakeroot)[-.]\w+|s6-.*"
 )
@@ -146,7 +146,7 @@ _RUN_VERB_PROGRAMS: Final = word_set("""
     docker docker-compose podman podman-compose nerdctl kubectl oc crictl ctr runc crun lxc incus flatpak snap uv
     poetry pdm pipenv hatch rye pixi conda mamba micromamba mise rtx asdf pyenv rbenv coverage nix
 """)
-"""Programs that start the command after their word `run`; to others that is a script's name. After `exec` all do."""
+"""Programs that start the command after the argument `run`; to others that is a script's name. After `exec` all do."""
 _COMMAND_TEXT_OPTION: Final = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 
 BUILDERS: Final = word_set("""
@@ -156,7 +156,7 @@ BUILDERS: Final = word_set("""
     django-admin rye pixi helm pulumi packer mvnd mill buck buck2 pants muon cpack autoreconf configure elm makepkg
     rpmbuild debuild quilt direnv mise asdf bats shellspec prove bandit ruff
 """)
-"""Programs that run what the folder they stand in says, besides those whose files `looked_for` names."""
+"""Programs that run code of the current folder, besides those in the table of `implicit_files`."""
 
 _LAUNCHER_NAME: Final = re.compile(
     r"[a-z.]*sh|(?:[bd]?ash|rbash|[lpm]?d?ksh|zsh|t?csh|fish|yash|posh)[-.\d][-\w.]*|"
@@ -181,7 +181,7 @@ NETWORK_PROGRAMS: Final = word_set("""
     terraform sshfs borg restic duplicity dig host nslookup psql mysql mongosh redis-cli youtube-dl yt-dlp w3m lynx
     links elinks telegram-cli irssi
 """)
-"""Programs that talk to other machines, and can carry what they read there."""
+"""Programs that connect to other machines, and can send what they read there."""
 
 WRITERS: Final = word_set("""
     rm rmdir unlink shred srm wipe cp mv ln link install ginstall dd truncate fallocate tee sponge touch mkdir
@@ -212,7 +212,7 @@ PROCESS_VIEWERS: Final = word_set("""
     ps pgrep pstree top htop btop atop iotop glances bashtop bpytop procs btm w pmap pidstat lsns systemd-cgls
     systemd-cgtop nethogs smem pargs peekfd
 """)
-"""Programs that print what other programs were started with: their words and, some, their whole environment."""
+"""Programs that print the arguments of other processes and, some, their whole environment."""
 
 READ_ONLY_PROGRAMS: Final = word_set("""
     arch b2sum base32 base64 basename basenc cal cat cksum cmp column comm cut df dir dirname du echo egrep expand
@@ -221,7 +221,7 @@ READ_ONLY_PROGRAMS: Final = word_set("""
     sha1sum sha224sum sha256sum sha384sum sha512sum sleep stat strings sum tac tail test [ tr true tsort tty uname
     unexpand uptime users vdir vmstat wc which whereis who whoami yes
 """)
-"""Programs of the system that read and print and, whatever their options, start nothing and write nothing."""
+"""Programs of the system that read and print and, with any options, start nothing and write nothing."""
 
 _SYSTEM_PREFIXES: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/System/", "/Library/Apple/")
 _LOCAL_PREFIX: Final = "/usr/local/"
@@ -258,9 +258,9 @@ def can_start_programs(program: str) -> bool:
 
 
 def launch_argument_index(program: str, arguments: Sequence[str]) -> int:
-    """From which of the words it is given on a program may be told to start another; their number when from none.
+    """The index of the first argument that may name a program to start; their number when none may.
 
-    A guess on the safe side: which word it is can't be told without knowing each program's options.
+    It errs on the safe side: which argument it is depends on each program's options.
     """
     name = plain_name(program)
     if not can_start_programs(name):
@@ -281,7 +281,7 @@ def can_write(program: str) -> bool:
 
 
 def is_busybox_like(program: str) -> bool:
-    """Whether it holds many programs: `busybox`, and `busybox.static` too."""
+    """Whether it contains many programs: `busybox`, and `busybox.static` too."""
     return re.split(r"[.-]", base_name(program), maxsplit=1)[0] in ("busybox", "toybox", "coreutils")
 
 
@@ -291,9 +291,9 @@ def is_multi_call(program: str) -> bool:
 
 
 def may_match_wildcard(program: str, locate: LocateProgram) -> bool:
-    """Whether a rule with a wildcard for the program may stand for this one.
+    """Whether a rule with a wildcard for the program may cover this one.
 
-    Among the system's own programs only those that look; in other folders all that are not known to do more.
+    Among the system's own programs only those that only read; in other folders all that are not known to do more.
     """
     own, found = base_name(program), locate(program)
     real = base_name(found) if found else own
@@ -301,6 +301,6 @@ def may_match_wildcard(program: str, locate: LocateProgram) -> bool:
     if any(can_start_programs(name) or can_write(name) or is_listed(name, PROCESS_VIEWERS) for name in acts_as):
         return False
     if found is None or (found.startswith(_SYSTEM_PREFIXES) and not found.startswith(_LOCAL_PREFIX)):
-        # A link elsewhere may bear any name: only the one the bare name means counts by it.
+        # A link elsewhere may have any name: the name counts only for the file that the bare name means.
         return own in READ_ONLY_PROGRAMS and (own == real or locate(own) == found)
     return True

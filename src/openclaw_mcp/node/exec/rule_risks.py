@@ -1,4 +1,4 @@
-"""What a rule that allows lets through beyond its words, said before it is made and when somebody looks. Pure."""
+"""What a rule that allows lets through beyond its text, shown before it is made and when rules are listed. Pure."""
 
 import re
 import shlex
@@ -35,7 +35,7 @@ from .shell_reader import word_set
 from .wrappers import POSIX_SHELLS, WRAPPERS
 
 DEFAULT_ALLOW: Final = "default allow"
-"""Stands for a pattern where no rule but the default lets everything through."""
+"""In place of a pattern where the default, not a rule, lets everything through."""
 ASK_ADVICE: Final = "leave it to be asked about each time"
 ANY_FILE_RISK: Final = (
     "printing any file you can read, tokens and keys among them, and through /proc what your programs were started with"
@@ -71,13 +71,13 @@ _STDIN_RUNNERS: Final = DATABASES | word_set("""
     ssh slogin autossh rsh rexec telnet lftp sftp su runuser newgrp sg login chroot at batch parallel crontab bc dc ed
     ex gdb lldb nc ncat socat xargs
 """)
-"""Programs that run what they are fed even when a word names what they work on; a second word is their order."""
+"""Programs that run their input even when one argument names what they work on; a second argument is their command."""
 _BARE_SHELL_OPENERS: Final = word_set("""
     fakeroot fakechroot screen tmux proot unshare nsenter script schroot firejail toolbox distrobox nix-shell sbt
 """)
-"""Programs that run what they are fed when they are given nothing to start."""
+"""Programs that run their input when they are given nothing to start."""
 _SHELL_SUBCOMMANDS: Final = word_set("shell console repl dbshell dbconsole shell_plus develop")
-"""Words with which programs do: `flask shell`."""
+"""Subcommands with which programs do: `flask shell`."""
 _STDIN_SUBCOMMANDS: Final = frozenset({"rails c", "git apply", "git am", "git fast-import"})
 _CONTAINERS: Final = word_set("docker podman nerdctl kubectl oc crictl")
 _INTERACTIVE: Final = re.compile(r"-[a-z]*i[a-z]*|--interactive(?:=true)?|--stdin(?:=true)?")
@@ -88,7 +88,7 @@ _TEXT_OPTION_LETTERS: Final = (
     | dict.fromkeys(("node", "nodejs"), "ep")
     | {"perl": "eE", "php": "r", "psql": "cfl", "crontab": "lr", "at": "clrf", "script": "c"}
 )
-"""Options, by their letters, with which a program looks at its own words or files and runs nothing it is fed."""
+"""Options, by their letters, with which a program uses its own arguments or files and does not run its input."""
 _INFO_OPTION: Final = re.compile(r"-V|-?-version|-?-help|--\S*version")
 _TEXT_OPTION: Final = re.compile(r"--(?:eval|execute|command|exec|print)\b.*")
 _SHORT_OPTION: Final = re.compile(r"-[a-zA-Z]")
@@ -105,7 +105,7 @@ _SAFE_PROCESS_LISTING: Final = re.compile(
     r"ps (?:-[eA] )?-[eA]?o (?:(?:pid|ppid|pgid|sid|uid|user|tty|stat|time|etime|pcpu|pmem|rss|vsz|comm)(?:,|$))+|"
     r"pgrep(?: -[xnouUgGP]+)* [\w.-]+"
 )
-"""Ways to look at other programs that print no word and no variable of theirs."""
+"""Ways to list other processes that print none of their arguments and variables."""
 _SUBCOMMANDS: Final = word_set("run exec test repl shell")
 
 
@@ -116,14 +116,14 @@ class RuleRisk(Struct, frozen=True):
     safer_alternative: str
     """What to do instead, as a request."""
     severe: bool = False
-    """It lets other programs start, or acts as somebody else: everything, in short."""
+    """It lets other programs start, or acts as another user: everything, in short."""
 
     def __str__(self) -> str:
         return f"{self.pattern!r} lets through {'; '.join(self.permits)}"
 
 
 def assess_pattern(pattern: str, locate: LocateProgram = lambda _: None) -> RuleRisk | None:
-    """What allowing `pattern` lets through that its words don't say; None when that is nothing known."""
+    """What allowing `pattern` lets through that its text does not show; None when nothing of the kind is known."""
     program, _, arguments = pattern.strip().partition(" ")
     if has_wildcard(program):
         return _wildcard_program_risk(pattern, program, arguments.strip())
@@ -131,17 +131,17 @@ def assess_pattern(pattern: str, locate: LocateProgram = lambda _: None) -> Rule
     if not has_wildcard(arguments):
         return _literal_command_risk(pattern, name, _split_arguments(arguments))
     found = locate(program)
-    # A name of one's own may be a link to a program we know.
+    # A user's own name may be a link to a program we know.
     by_names = [(each, _describe_powers(each)) for each in dict.fromkeys((name, plain_name(found) if found else name))]
     known = next(((each, lets) for each, lets in by_names if lets), None)
     if known is None:
         return None
-    grave = any(can_start_programs(each) or is_listed(each, USER_SWITCHERS) for each, _ in by_names)
-    return RuleRisk(pattern, tuple(known[1]), _suggest_alternative(known[0]), grave)
+    severe = any(can_start_programs(each) or is_listed(each, USER_SWITCHERS) for each, _ in by_names)
+    return RuleRisk(pattern, tuple(known[1]), _suggest_alternative(known[0]), severe)
 
 
 def assess_policy(policy: ExecPolicy, locate: LocateProgram = lambda _: None) -> list[RuleRisk]:
-    """Those of all rules that allow and are switched on, and of a default that allows."""
+    """The risks of all rules that allow and are switched on, and of a default that allows."""
     allowed = (rule for rule in policy.rules if rule.action == "allow" and rule.enabled and not rule.is_bound)
     found = [assess_pattern(rule.pattern, locate) for rule in allowed]
     everything = [default_allow_risk()] if policy.default_action == "allow" else []
@@ -149,7 +149,7 @@ def assess_policy(policy: ExecPolicy, locate: LocateProgram = lambda _: None) ->
 
 
 def unknown_program_warning(pattern: str) -> str:
-    """What to say of a rule with a wildcard for a program nothing is known of; empty where there is nothing to say."""
+    """A warning about a rule with a wildcard for a program we don't know; empty where none is due."""
     program, _, arguments = pattern.strip().partition(" ")
     name = plain_name(program)
     if (
@@ -209,9 +209,9 @@ def _split_arguments(arguments: str) -> list[str]:
 
 
 def _literal_command_risk(pattern: str, name: str, arguments: Sequence[str]) -> RuleRisk | None:
-    """Of a rule whose every word is written out: what its program, or one it is told to start, takes from elsewhere."""
+    """The risk of a rule without wildcards: what its program, or one it starts, takes from elsewhere."""
     found = list(_command_risks(pattern, name, arguments))
-    # What is started on another machine does not stand in the caller's folder; what it is fed is the same.
+    # A program started on another machine does not run in the caller's folder; its input is the same.
     in_folder = not is_listed(name, NETWORK_PROGRAMS)
     for started, its_words in _commands_to_start(name, arguments):
         found += [risk for risk in _command_risks(pattern, started, its_words) if risk.severe or in_folder]
@@ -223,12 +223,12 @@ def _literal_command_risk(pattern: str, name: str, arguments: Sequence[str]) -> 
 
 
 def _commands_to_start(name: str, arguments: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """The commands its words may tell it to start."""
+    """The commands its arguments may make it start."""
     if name in WRAPPERS:
-        return  # opened when it is judged: what it starts needs a rule of its own
-    told = [each for word in arguments[launch_argument_index(name, arguments) :] for each in _split_text(word)]
-    for at, word in enumerate(told):
-        yield plain_name(word), told[at + 1 :]
+        return  # unwrapped when it is evaluated: what it starts needs a rule of its own
+    started_words = [each for word in arguments[launch_argument_index(name, arguments) :] for each in _split_text(word)]
+    for at, word in enumerate(started_words):
+        yield plain_name(word), started_words[at + 1 :]
 
 
 def _split_text(word: str) -> Sequence[str]:
@@ -276,8 +276,8 @@ def _runs_its_input(name: str, arguments: Sequence[str]) -> bool:
         return True
     if name in _CONTAINERS:
         at = launch_argument_index(name, arguments)
-        told = [word for word in arguments[at:] if not word.startswith("-")]
-        return len(told) == 1 and any(_INTERACTIVE.fullmatch(word) for word in arguments)
+        started_words = [word for word in arguments[at:] if not word.startswith("-")]
+        return len(started_words) == 1 and any(_INTERACTIVE.fullmatch(word) for word in arguments)
     # The word after an option may be its value.
     values = [after for option, after in pairwise(arguments) if _SHORT_OPTION.fullmatch(option) and after in operands]
     if name in _STDIN_RUNNERS:
@@ -288,7 +288,7 @@ def _runs_its_input(name: str, arguments: Sequence[str]) -> bool:
 
 
 def _runs_argument_text(name: str, arguments: Sequence[str]) -> bool:
-    """Whether an option has it run or print what its own words say."""
+    """Whether an option makes it run or print the text of its own arguments."""
     known = strip_version(name)
     letters = _TEXT_OPTION_LETTERS.get(name) or _TEXT_OPTION_LETTERS.get(known)
     if letters is None:
@@ -300,7 +300,7 @@ def _runs_argument_text(name: str, arguments: Sequence[str]) -> bool:
 
 
 def _relative_scripts(name: str, arguments: Sequence[str]) -> list[str]:
-    """The words with which an interpreter is given a file to run that depends on the folder."""
+    """The arguments that give an interpreter a file to run whose path depends on the folder."""
     if not (is_listed(name, INTERPRETERS | SHELLS) or name.startswith("ansible-")):
         return []
     files = [after for option, after in pairwise(arguments) if option in _FILE_OPTIONS and _looks_like_file(after)]
@@ -314,7 +314,7 @@ def _relative_scripts(name: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _script_candidates(arguments: Sequence[str]) -> Iterator[str]:
-    """The words of which one is the script: up to the first that can't be an option's value."""
+    """The arguments of which one is the script: up to the first that can't be an option's value."""
     before = ""
     for word in arguments:
         if not word.startswith("-") and word not in _SUBCOMMANDS:
@@ -329,7 +329,7 @@ def _looks_like_file(word: str) -> bool:
 
 
 def _python_module(name: str, arguments: Sequence[str]) -> str:
-    """The module that Python is told to run, if it looks for it in the folder it stands in."""
+    """The module that Python runs, if it looks for it in the current folder."""
     if strip_version(name) not in ("python", "pypy") or any(word in ("-I", "-P") for word in arguments):
         return ""
     return next((after for option, after in pairwise(arguments) if option == "-m"), "")

@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,7 @@ MAX_RULES: Final = 2000
 
 
 class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`pattern` is a program and its arguments: `seq *`. `*` and `?` stand for anything and any one character."""
+    """`pattern` is a program and its arguments: `seq *`. `*` and `?` match anything and any one character."""
 
     pattern: str
     action: Action
@@ -37,12 +37,12 @@ class Rule(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
     @property
     def is_bound(self) -> bool:
-        """Remembered or written for one folder or some files: then it does not hold for what another command feeds."""
+        """Remembered or written for one folder or some files: then it does not hold for piped input."""
         return self.cwd is not None or self.files is not None or self.description == REMEMBERED_DESCRIPTION
 
     @property
     def binding(self) -> tuple[str | None, dict[str, str] | None, bool]:
-        """What it holds for besides its words. The last: remembered when nothing but the words was."""
+        """What it is bound to besides its pattern. The last: remembered when nothing but the pattern was."""
         unbound = self.cwd is None and self.files is None
         return self.cwd, self.files, unbound and self.description == REMEMBERED_DESCRIPTION
 
@@ -56,14 +56,14 @@ class CommandBinding(Struct, frozen=True):
 
     cwd: str
     files: dict[str, str] | None
-    """None when not all can be told, or they may be others by the time it starts."""
+    """None when not all are known, or they may be others by the time it starts."""
     program: str | None = None
-    """The file of a program that is not meant by its bare name; a rule names it so, since a path may be relative or a
+    """The file of a program that its bare name does not mean; a rule names this file, since a path may be relative or a
     link, and the PATH another."""
 
 
 BindCommand = Callable[[ParsedCommand], CommandBinding | None]
-"""What a command is bound to where it would run; None when that can't be told."""
+"""What a command is bound to where it would run; None when that is not known."""
 
 
 class ExecPolicy(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -92,6 +92,9 @@ def _deny(*patterns: str) -> list[Rule]:
     return [Rule(pattern=pattern, action="deny") for pattern in patterns]
 
 
+_UNBOUND: Final = (None, None, False)
+"""The `binding` of a rule that is bound to nothing."""
+
 DEFAULT_POLICY: Final = ExecPolicy(
     default_action="prompt",
     rules=(
@@ -101,11 +104,16 @@ DEFAULT_POLICY: Final = ExecPolicy(
         *_deny("halt *", "init *", "sudo *", "su *", "doas *", "pkexec *", "chown *", "mount *", "umount *"),
     ),
 )
-"""Looking around is fine, breaking things is not, everything else is for a person to say."""
+"""Reading is allowed, destruction is denied, and a person decides about everything else."""
+
+
+class Decision(NamedTuple):
+    action: Action
+    reason: str
 
 
 class _MatchContext(Struct, frozen=True):
-    """How a piece is looked at."""
+    """The functions that look at files and folders for a verdict."""
 
     locate: LocateProgram
     launch_path: LocateProgram
@@ -122,99 +130,102 @@ def evaluate_policy(
     launch_path: LocateProgram | None = None,
     is_installed: IsInstalled = lambda program: "/" not in program,
 ) -> ExecVerdict:
-    """The strictest verdict over all pieces; text that can't be read for certain needs a person at least. `sure`: the
-    file as which a program is started, where that is not the one it is."""
-    view = _MatchContext(locate, launch_path or locate, is_installed, bind)
+    """The strictest verdict over all commands; text that can't be read for certain needs a person at least.
+    `launch_path`: the file as which a program is started, where that is a link."""
+    context = _MatchContext(locate, launch_path or locate, is_installed, bind)
     action: Action = "allow"
     reason = "every command is allowed by a rule"
-    held: list[ParsedCommand] = []
-    for piece in unwrapped.commands:
-        decided, why = _evaluate_command(policy, piece, view)
+    not_allowed: list[ParsedCommand] = []
+    for command in unwrapped.commands:
+        decided, why = _evaluate_command(policy, command, context)
         if decided != "allow":
-            held.append(piece)
+            not_allowed.append(command)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
-    for piece in unwrapped.deny_candidates:
-        decided, why = _evaluate_restrictions(policy.rules, piece, view)
+    for command in unwrapped.deny_candidates:
+        decided, why = _evaluate_restrictions(policy.rules, command, context)
         if STRICTNESS[decided] > STRICTNESS[action]:
             action, reason = decided, why
     if unwrapped.uncertainties or not unwrapped.commands:
-        doubt = unwrapped.uncertainties[0] if unwrapped.uncertainties else "there is no command in it"
+        cause = unwrapped.uncertainties[0] if unwrapped.uncertainties else "there is no command in it"
         floor: Action = "deny" if policy.default_action == "deny" else "prompt"
         if STRICTNESS[floor] > STRICTNESS[action]:
-            action, reason = floor, f"no rule can vouch for it: {doubt}"
-    return ExecVerdict(action, reason, tuple(held), certain=not unwrapped.uncertainties)
+            action, reason = floor, f"no rule can vouch for it: {cause}"
+    return ExecVerdict(action, reason, tuple(not_allowed), certain=not unwrapped.uncertainties)
 
 
-def _evaluate_command(policy: ExecPolicy, command: ParsedCommand, context: _MatchContext) -> tuple[Action, str]:
-    """The first rule that fits; one that only might fit makes the verdict stricter and the search goes on."""
-    floor: tuple[Action, str] = ("allow", "")
+def _evaluate_command(policy: ExecPolicy, command: ParsedCommand, context: _MatchContext) -> Decision:
+    """By the first rule that matches; one that only may match makes the verdict stricter and the search continues."""
+    floor = Decision("allow", "")
     for at, rule in enumerate(policy.rules):
-        fits = _match_rule(rule, command, context) if rule.enabled else "no"
-        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_command_name(command)}")
-        if fits == "yes":
-            return _check_started_commands(_stricter(floor, said), policy.rules[:at], command, context)
-        if fits == "maybe":
-            floor = _stricter(floor, said)
-    by_default = (policy.default_action, f"no rule covers {_command_name(command)}")
+        matches = _match_rule(rule, command, context) if rule.enabled else "no"
+        if matches == "yes":
+            decision = _stricter(floor, _decision_of(rule, command))
+            return _check_started_commands(decision, policy.rules[:at], command, context)
+        if matches == "maybe":
+            floor = _stricter(floor, _decision_of(rule, command))
+    by_default = Decision(policy.default_action, f"no rule covers {_command_name(command)}")
     return _check_started_commands(_stricter(floor, by_default), policy.rules, command, context)
 
 
 def _check_started_commands(
-    decided: tuple[Action, str], rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext
-) -> tuple[Action, str]:
-    """What was decided of a piece, or what a rule before has against a command its words may tell it to start. Where a
-    word of a program that starts others only names what a rule is against, a person is asked."""
+    decision: Decision, rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext
+) -> Decision:
+    """The decision on a command, or a stricter one by an earlier rule against a command that its arguments may make it
+    start. Where an argument only names what a rule is against, a person is asked."""
     first = command.words[0].text
     names = [first, context.locate(first) or first]
-    if decided[0] == "deny" or base_name(first) in WRAPPERS or not any(map(can_start_programs, names)):
-        return decided
+    if decision.action == "deny" or base_name(first) in WRAPPERS or not any(map(can_start_programs, names)):
+        return decision
     against = [rule for rule in rules if rule.action != "allow" and rule.enabled]
     if not against:
-        return decided
+        return decision
     started = find_start_candidates(command, names)
     for each in started.commands:
-        decided = _stricter(_evaluate_restrictions(rules, each, context), decided)
-    if decided[0] != "allow":
-        return decided
+        decision = _stricter(_evaluate_restrictions(rules, each, context), decision)
+    if decision.action != "allow":
+        return decision
     if not started.certain:
-        return "prompt", f"what {_command_name(command)} starts is decided only when it runs"
+        return Decision("prompt", f"what {_command_name(command)} starts is decided only when it runs")
     rule = next((rule for rule in against if pattern_program(rule.pattern)[0] in started.names), None)
     if rule is None:
-        return decided
-    return (
+        return decision
+    return Decision(
         "prompt",
         f"{_command_name(command)} may start others, and the rule {rule.action} {rule.pattern[:80]!r} "
         "names one of its words",
     )
 
 
-def _evaluate_restrictions(rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext) -> tuple[Action, str]:
-    """What rules say against a piece that needs no rule for it. A rule for whatever program it may be says nothing."""
+def _evaluate_restrictions(rules: Sequence[Rule], command: ParsedCommand, context: _MatchContext) -> Decision:
+    """The decision of rules against a command that needs no rule to allow it. Rules for any program do not count."""
     first = command.words[0].text
     names = program_names(first, context.locate(first))
-    floor: tuple[Action, str] = ("allow", "")
+    floor = Decision("allow", "")
     for at, rule in enumerate(rules):
         if rule.action == "allow" or not rule.enabled:
             continue
         program, other_names = pattern_program(rule.pattern)
         if not program.strip("*?") or (program not in names and not other_names and "/" not in first):
             continue
-        fits = _match_rule(rule, command, context)
-        if fits == "no":
+        matches = _match_rule(rule, command, context)
+        if matches == "no":
             continue
         before = (each for each in rules[:at] if each.action == "allow" and each.enabled)
         if any(_match_rule(each, command, context) == "yes" for each in before):
             break
-        said = (rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_command_name(command)}")
-        if fits == "yes":
-            return _stricter(floor, said)
-        floor = _stricter(floor, said)
+        floor = _stricter(floor, _decision_of(rule, command))
+        if matches == "yes":
+            break
     return floor
 
 
-def _stricter(one: tuple[Action, str], other: tuple[Action, str]) -> tuple[Action, str]:
-    return one if STRICTNESS[one[0]] > STRICTNESS[other[0]] else other
+def _stricter(one: Decision, other: Decision) -> Decision:
+    return one if STRICTNESS[one.action] > STRICTNESS[other.action] else other
+
+
+def _decision_of(rule: Rule, command: ParsedCommand) -> Decision:
+    return Decision(rule.action, f"the rule {rule.action} {rule.pattern[:80]!r} covers {_command_name(command)}")
 
 
 def _command_name(command: ParsedCommand) -> str:
@@ -237,16 +248,13 @@ def _match_rule(rule: Rule, command: ParsedCommand, context: _MatchContext) -> L
     return "no"
 
 
-_UNBOUND: Final = (None, None, False)
-
-
 def _matches_binding(rule: Rule, command: ParsedCommand, bind: BindCommand) -> bool:
-    """Whether everything the rule is bound to is as it was. Asked only where the words fit: it reads files."""
+    """Whether everything the rule is bound to is as it was. Asked only where the pattern matches: it reads files."""
     found = bind(command)
     if found is None:
         return False
-    cwd, files, words_alone = rule.binding
-    if words_alone:  # an older answer, that forgot where: good for what names no file
+    cwd, files, pattern_only = rule.binding
+    if pattern_only:  # an older answer, without its folder: good for what names no file
         return found.files == {}
     return cwd in (None, found.cwd) and files in (None, found.files)
 
@@ -257,25 +265,22 @@ def _matches_binding(rule: Rule, command: ParsedCommand, bind: BindCommand) -> b
 def add_remembered_rules(
     policy: ExecPolicy, commands: Sequence[ParsedCommand], bindings: Sequence[CommandBinding | None]
 ) -> ExecPolicy | None:
-    """The policy with each piece allowed exactly as it is, where it is, with the files it names as they are; None when
-    some piece can't be written as a rule."""
+    """The policy with each command allowed exactly as it is, in its folder, with the files it names as they are; None
+    when one of them can't be written as a rule."""
     fresh: list[Rule] = []
-    for piece, bound in zip(commands, bindings, strict=True):
-        if bound is None or bound.files is None:
+    for command, bound in zip(commands, bindings, strict=True):
+        if bound is None or bound.files is None or any(word.is_dynamic for word in command.words):
             return None
-        if any(word.is_dynamic for word in piece.words):
+        program = bound.program or command.words[0].text
+        pattern = shlex.join([program, *(word.text for word in command.words[1:])])
+        if any(char in pattern for char in "*?\n") or pattern.split(" ")[0] != program:
             return None
-        program = bound.program or piece.words[0].text
-        pattern = shlex.join([program, *(word.text for word in piece.words[1:])])
-        if "*" in pattern or "?" in pattern or pattern.split(" ")[0] != program:
+        if len(pattern) > MAX_PATTERN_LENGTH:
             return None
-        if len(pattern) > MAX_PATTERN_LENGTH or "\n" in pattern:
-            return None
-        shells = (piece.shell,) if piece.shell else None
         rule = Rule(
             pattern=pattern,
             action="allow",
-            shells=shells,
+            shells=(command.shell,) if command.shell else None,
             description=REMEMBERED_DESCRIPTION,
             cwd=bound.cwd,
             files=bound.files,
@@ -289,7 +294,7 @@ def add_remembered_rules(
 
 
 def _rule_key(rule: Rule) -> tuple[str, tuple[str, ...] | None, str | None]:
-    """Two remembered answers with the same of this are one: the later counts."""
+    """Of two remembered answers with the same key the later counts."""
     return rule.pattern, rule.shells, rule.cwd
 
 
@@ -314,11 +319,14 @@ def check_only_stricter(old: ExecPolicy, new: ExecPolicy) -> None:
             )
     lost = next((rule for rule in before[at:] if rule.action != "allow"), None)
     if lost is not None:
-        raise _rule_removal_error(lost)
+        raise ToolDenied(
+            f"the rule {lost.action} {lost.pattern[:80]!r} is missing or moved; "
+            "from here rules may only become stricter"
+        )
 
 
 def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
-    """Where `rule` stands among the old rules from `at` on, if only allow rules are dropped on the way to it."""
+    """The index of `rule` among the old rules from `at` on, if only allow rules are dropped before it."""
     for index in range(at, len(before)):
         old = before[index]
         if _is_as_strict(rule, old):
@@ -329,7 +337,7 @@ def _position(before: Sequence[Rule], at: int, rule: Rule) -> int | None:
 
 
 def _is_as_strict(rule: Rule, old: Rule) -> bool:
-    """Whether `rule` may stand where `old` stood: it covers nothing `old` did not, except what it denies."""
+    """Whether `rule` may replace `old`: it covers nothing `old` did not, except what it denies."""
     if (old.pattern, old.shells or None) != (rule.pattern, rule.shells or None):
         return False
     if STRICTNESS[rule.action] < STRICTNESS[old.action]:
@@ -338,9 +346,3 @@ def _is_as_strict(rule: Rule, old: Rule) -> bool:
         return True
     # Only an allow rule asks what it is bound to: as a prompt it would hold everywhere, and before the denies after it.
     return rule.binding == old.binding and (rule.action == "allow" or old.binding == _UNBOUND)
-
-
-def _rule_removal_error(rule: Rule) -> ToolDenied:
-    return ToolDenied(
-        f"the rule {rule.action} {rule.pattern[:80]!r} is missing or moved; from here rules may only become stricter"
-    )

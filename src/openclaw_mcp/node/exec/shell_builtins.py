@@ -1,4 +1,4 @@
-"""Commands a shell runs itself, and what they may do with their words. Pure.
+"""Commands a shell runs itself, and what they may do with their arguments. Pure.
 
 A builtin is no program: it may run text, change what the words after it mean, or compute a word as arithmetic, and
 computing `a[$(touch x)]` runs `touch`, quoted or not. Shells differ in their builtins: those of all count.
@@ -52,7 +52,7 @@ _NUMBER_FORMAT: Final = re.compile(
 
 
 def check_builtin(command: ParsedCommand) -> None:
-    """Raise Doubt if a shell may do more with the words of `piece` than to take them as they are."""
+    """Raise UncertainCommand if a shell may do more with the words of `command` than take them literally."""
     if command.shell is None:
         return
     name, given = command.words[0].text, command.words[1:]

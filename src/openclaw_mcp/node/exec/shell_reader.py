@@ -1,11 +1,11 @@
-"""Shell text into the commands it would run. Pure; what it can't read for certain it says so, and never guesses.
+"""Shell text into the commands it would run. Pure. What can't be read for certain is reported, not guessed.
 
-The text may be meant for sh, bash, dash, ash or ksh; behind these names stands dash, bash, busybox, ksh93, mksh or zsh.
-They disagree in the corners; so only what all of them read alike is read, and anything else is a doubt. Whoever judges
-the pieces must not let doubtful text run on a rule alone.
+The text may be meant for sh, bash, dash, ash or ksh; the program of that name may be dash, bash, busybox, ksh93, mksh
+or zsh. They disagree in details; so only what all of them read alike is read, and anything else is uncertain. Uncertain
+text must not run because of a rule alone.
 
-Shells take a backslash and the newline after it out of the text before they look at it, so the pair may stand in the
-middle of anything: `$\\⏎(`. Here it is read only after a blank, where there is nothing to be in the middle of.
+Shells remove a backslash and the newline after it before they parse the text, so the pair may be in the middle of
+anything: `$\\⏎(`. Here it is read only after a blank, where there is nothing to be in the middle of.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-MAX_TEXT_LENGTH: Final = 64 << 10  # bytes; a longer script belongs in a file somebody has looked at
-MOST_COMMANDS: Final = 256  # commands in one text; more than anybody types
+MAX_TEXT_LENGTH: Final = 64 << 10  # characters; a longer script belongs in a file that can be reviewed
+MOST_COMMANDS: Final = 256  # commands in one text; more than a person types
 DEEPEST: Final = 16  # substitutions within substitutions
 
 
 def word_set(text: str) -> frozenset[str]:
-    """A set of words, written as a sentence."""
+    """The words of a text, as a set."""
     return frozenset(text.split())
 
 
@@ -28,8 +28,8 @@ _PLAIN_IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _GLOB_CHARS: Final = frozenset("*?[]~")
 _ENDS_WORD: Final = frozenset(" \t\n;&|()<>")
 _AMBIGUOUS_CHARS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]|[^\x00-\x7f][\\`]")
-"""What some shell or locale reads otherwise, quoted or not: control characters, which shells use as marks of their own;
-what is no text; a backslash or backquote that GBK, Big5 or Shift-JIS take for half of the character before it."""
+"""Characters that some shell or locale reads otherwise, quoted or not: control characters, which shells use internally;
+surrogates; a backslash or backquote that GBK, Big5 or Shift-JIS take for half of the character before it."""
 _ESCAPES_IN_QUOTES: Final = frozenset('$`"\\')
 RESERVED_WORDS: Final = word_set("""
     if then else elif fi for while until do done case esac in select function time coproc { } ! [[ ]]
@@ -42,15 +42,16 @@ _SPECIAL_VALUES: Final = {
     "LINES": re.compile("[0-9]{0,5}"),
     "TZ": re.compile(r"(?!.*\.\.)(?:[A-Za-z0-9_<+-][A-Za-z0-9_.:@/,+<>=-]*)?"),
 }
-"""What variables may be set to that are more than names. No other holds a path: C libraries read files named after the
-language and the terminal, and a catalogue of messages is a program of sorts. A time zone is a path below theirs."""
+"""Values of variables that are more than names. No other may hold a path: C libraries read files named after the
+language and the terminal, and a message catalogue can act like a program. A time zone is a path below the
+system's own."""
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _VARIABLE: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _REDIRECT: Final = re.compile(r"([0-9]*)(<<<|<<-?|<>|<&|>>|>&|>\||<\(|>\(|<|>)")
 _DESCRIPTOR: Final = re.compile(r"[0-9]|-")
 _AFTER_DOLLAR: Final = frozenset(("", *" \t\n/.,:%)|;&"))
 _AFTER_DOLLAR_IN_QUOTES: Final = _AFTER_DOLLAR | {'"'}
-"""What may follow a `$` that is just a `$`."""
+"""Characters that may follow a `$` that is just a `$`."""
 _BEGINS_AFTER_DOLLAR: Final = frozenset("'\"({[$`")
 _BLANKS: Final = re.compile(r"[ \t]*")
 _BLANKS_AND_NEWLINES: Final = re.compile(r"[ \t\n]*")
@@ -80,24 +81,24 @@ class ParsedCommand(Struct, frozen=True):
 class ParseResult(Struct, frozen=True):
     commands: tuple[ParsedCommand, ...] = ()
     uncertainties: tuple[str, ...] = ()
-    """Why the pieces may not be all, or not what they seem. Empty = certain."""
+    """Why these may not be all commands, or not what they seem. Empty = certain."""
 
 
 class UncertainCommand(Exception):
-    """What follows can't be read for certain."""
+    """The text can't be read for certain; the error says why."""
 
 
 def parse_script(
     text: str, *, shell: str, has_piped_input: bool = False, runs_after_others: bool = False
 ) -> ParseResult:
-    """Every command in `text`, those inside substitutions included. `fed`: another command feeds the shell itself.
-    `later`: it may have run before."""
-    reader = _Parser(text, shell, has_piped_input=has_piped_input, runs_after_others=runs_after_others)
+    """Every command in `text`, those inside substitutions included. `has_piped_input`: another command writes to the
+    shell's own input. `runs_after_others`: another command may have run before."""
+    parser = _Parser(text, shell, has_piped_input=has_piped_input, runs_after_others=runs_after_others)
     try:
-        reader.parse()
-    except UncertainCommand as doubt:
-        return ParseResult(tuple(reader.commands), (str(doubt),))
-    return ParseResult(tuple(reader.commands))
+        parser.parse()
+    except UncertainCommand as exc:
+        return ParseResult(tuple(parser.commands), (str(exc),))
+    return ParseResult(tuple(parser.commands))
 
 
 def is_harmless_variable(name: str, value: str) -> bool:
@@ -114,7 +115,7 @@ def is_display_variable(name: str) -> bool:
 
 
 class _Parser:
-    """Reads one text and, through fresh readers of the same list, the texts inside it."""
+    """Parses one text and, through further parsers that share the list of commands, the texts inside it."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class _Parser:
     def _parse_commands(self, *, closing: str) -> None:
         """Commands up to `closing`, which is consumed; the empty string means the end of the text."""
         needed = bool(closing)
-        fed, later = self._has_piped_input, self._runs_after_others
+        piped, after_others = self._has_piped_input, self._runs_after_others
         while True:
             self._skip_blanks(newlines=True)
             if self._at_end(closing):
@@ -164,9 +165,9 @@ class _Parser:
                 break
             separator = self._parse_separator()
             needed = separator in _JOINING_OPERATORS
-            self._has_piped_input = fed or separator in _PIPE_OPERATORS
+            self._has_piped_input = piped or separator in _PIPE_OPERATORS
             self._runs_after_others = self._runs_after_others or separator not in _PIPE_OPERATORS
-        self._has_piped_input, self._runs_after_others = fed, later
+        self._has_piped_input, self._runs_after_others = piped, after_others
 
     def _at_end(self, closing: str) -> bool:
         if self._at == len(self._text):
@@ -199,7 +200,7 @@ class _Parser:
         self._depth -= 1
 
     def _parse_redirects(self) -> None:
-        """What follows a group: redirections, and no words."""
+        """After a group: redirections, and no words."""
         self._skip_blanks()
         while found := _REDIRECT.match(self._text, self._at):
             self._parse_redirect(found)
@@ -212,7 +213,7 @@ class _Parser:
 
     def _parse_simple_command(self) -> None:
         words: list[ShellWord] = []
-        settled = redirected = False
+        assigns = redirected = False
         while True:
             self._skip_blanks()
             if self._peek() in ";&|\n)":  # or at the end, where it is the empty string
@@ -233,10 +234,10 @@ class _Parser:
             ):
                 raise UncertainCommand(f"setting {assigned[1]} may change what a command does")
             else:
-                settled = True
+                assigns = True
         if words:
             self._add_command(tuple(words))
-        elif not settled or redirected:
+        elif not assigns or redirected:
             raise UncertainCommand(f"{self._peek() or 'the end'} stands where a command should begin")
 
     def _add_command(self, words: tuple[ShellWord, ...]) -> None:
@@ -269,7 +270,7 @@ class _Parser:
     # ---- words ---------------------------------------------------------------------------------------------------
 
     def _parse_word(self) -> ShellWord:
-        text, began, open = self._text, self._at, False
+        text, began, dynamic = self._text, self._at, False
         if text.startswith("=", began):
             raise UncertainCommand("a word that begins with = means a program to some shells")
         parts: list[str] = []
@@ -280,13 +281,13 @@ class _Parser:
             elif text[self._at] in _ENDS_WORD:
                 break
             else:
-                open |= self._parse_word_part(text[self._at], parts)
+                dynamic |= self._parse_word_part(text[self._at], parts)
         if self._at == began:
             raise UncertainCommand("a word is missing")
-        return ShellWord("".join(parts), open)
+        return ShellWord("".join(parts), dynamic)
 
     def _parse_word_part(self, char: str, parts: list[str]) -> bool:
-        """Read past a part of a word that is more than plain; whether its value is open."""
+        """Read past a quoted or expanded part of a word; whether its value is known only when it runs."""
         if char == '"':
             return self._parse_double_quotes(parts)
         if char in "$`":
@@ -324,7 +325,7 @@ class _Parser:
 
     def _parse_double_quotes(self, parts: list[str]) -> bool:
         self._at += 1
-        text, open = self._text, False
+        text, dynamic = self._text, False
         while self._at < len(text):
             if found := _PLAIN_IN_QUOTES.match(text, self._at):
                 parts.append(found[0])
@@ -333,9 +334,9 @@ class _Parser:
             char = text[self._at]
             if char == '"':
                 self._at += 1
-                return open
+                return dynamic
             if char in "$`":
-                open |= self._parse_substitution(parts, quoted=True)
+                dynamic |= self._parse_substitution(parts, quoted=True)
             elif text.startswith("\\\n", self._at):
                 self._skip_continuation()
             elif text[self._at + 1 : self._at + 2] in _ESCAPES_IN_QUOTES:
@@ -346,10 +347,10 @@ class _Parser:
         raise UncertainCommand("a quote is not closed")
 
     def _parse_substitution(self, parts: list[str], *, quoted: bool) -> bool:
-        """Read past a `$` or a backquote; whether the value is open."""
+        """Read past a `$` or a backquote; whether the value is known only when it runs."""
         if self._peek() == "`":
             self._parse_backquotes()
-            self._runs_after_others = True  # whatever is read from here on, the commands inside start first
+            self._runs_after_others = True  # the commands inside start before everything that follows
             return True
         self._at += 1
         following = self._text[self._at : self._at + 1]
@@ -396,15 +397,14 @@ class _Parser:
     def _skip_blanks(self, *, newlines: bool = False) -> None:
         blanks = _BLANKS_AND_NEWLINES if newlines else _BLANKS
         while True:
-            found = blanks.match(self._text, self._at)
-            assert found is not None
-            self._at = found.end()
+            if found := blanks.match(self._text, self._at):
+                self._at = found.end()
             if not self._text.startswith("\\\n", self._at):
                 return
             self._skip_continuation()
 
     def _skip_continuation(self) -> None:
-        """Read past the end of a line that goes on in the next, if nothing can have begun before it."""
+        """Read past the end of a line that is continued in the next, if nothing can have begun before it."""
         if self._at and self._text[self._at - 1] not in " \t\n":
             raise UncertainCommand("a line is continued in the middle of something")
         self._at += 2

@@ -1,7 +1,7 @@
-"""The commands a program that starts others may be told to start, by its words. For rules that forbid. Pure.
+"""The commands that a program may start because of its arguments. For rules that forbid. Pure.
 
-A guess on the safe side: of `taskset 1 rm x` both `1 rm x` and `rm x` are named, since options differ from program to
-program. So nothing may be allowed by it.
+It errs on the safe side: of `taskset 1 rm x` both `1 rm x` and `rm x` are candidates, since options differ from program
+to program. So nothing may be allowed because of it.
 """
 
 import re
@@ -14,7 +14,7 @@ from .program_powers import base_name, launch_argument_index
 from .shell_reader import ParsedCommand, ShellWord, parse_script
 from .wrappers import unwrap
 
-MOST_CANDIDATES: Final = 64  # of one command; what is told more has to be asked about
+MAX_CANDIDATES: Final = 64  # of one command; with more a person has to be asked
 DEEPEST: Final = 4  # texts within texts
 
 _SHELL_SYNTAX: Final = re.compile(r"[\s;|&`$()<>]")
@@ -25,22 +25,22 @@ _ANY_WORD: Final = ShellWord("", is_dynamic=True)
 class StartCandidates(Struct, frozen=True):
     commands: tuple[ParsedCommand, ...] = ()
     certain: bool = True
-    """False when which program it is told to start is decided only when it runs, or there are too many."""
+    """False when which program it starts is decided only when it runs, or there are too many."""
     names: frozenset[str] = frozenset()
-    """The names among the words before those, and in what options are set to, in lower case."""
+    """The names among the arguments before those, and in the values of options, in lower case."""
 
 
 def find_start_candidates(command: ParsedCommand, names: Sequence[str]) -> StartCandidates:
-    """What `piece` may start, being a program of these names."""
+    """The commands that `command`, a program of these names, may start."""
     given = [word.text for word in command.words[1:]]
-    began = 1 + min(launch_argument_index(name, given) for name in names)
+    start = 1 + min(launch_argument_index(name, given) for name in names)
     finder = _CandidateFinder()
-    finder.find(command.words[began:], depth=0)
-    first = next((word for word in command.words[began:] if word.is_dynamic or not word.text.startswith("-")), None)
+    finder.find(command.words[start:], depth=0)
+    first = next((word for word in command.words[start:] if word.is_dynamic or not word.text.startswith("-")), None)
     certain = first is None or not first.is_dynamic
-    few = len(finder.commands) <= MOST_CANDIDATES
+    few = len(finder.commands) <= MAX_CANDIDATES
     return StartCandidates(
-        tuple(finder.commands[:MOST_CANDIDATES]), certain and few, _names_in_words(command.words[1:began])
+        tuple(finder.commands[:MAX_CANDIDATES]), certain and few, _names_in_words(command.words[1:start])
     )
 
 
@@ -57,7 +57,7 @@ class _CandidateFinder:
 
     def find(self, words: Sequence[ShellWord], depth: int) -> None:
         for at, word in enumerate(words):
-            if len(self.commands) > MOST_CANDIDATES:
+            if len(self.commands) > MAX_CANDIDATES:
                 return
             text = _program_value(word.text)
             if not text or word.is_dynamic:
@@ -68,23 +68,21 @@ class _CandidateFinder:
                 self.commands.append(ParsedCommand((ShellWord(text), *words[at + 1 :])))
 
     def _parse_text(self, text: str, depth: int) -> None:
-        """Of a text for a shell, each command; where it can't be read for certain, each name in it."""
-        reading = parse_script(text, shell="sh")  # noqa: S604  only read
-        opened = unwrap(reading.commands)
-        pieces = [*opened.commands, *opened.deny_candidates]
-        self.commands += pieces
-        if reading.uncertainties or opened.uncertainties:
+        """Each command of a text for a shell; where it can't be read for certain, each name in it."""
+        parsed = parse_script(text, shell="sh")  # noqa: S604  only parsed
+        unwrapped = unwrap(parsed.commands)
+        commands = [*unwrapped.commands, *unwrapped.deny_candidates]
+        self.commands += commands
+        if parsed.uncertainties or unwrapped.uncertainties:
             self.commands += [
                 ParsedCommand((ShellWord(name), _ANY_WORD)) for name in dict.fromkeys(_NAME.findall(text))
             ]
         if depth < DEEPEST:
-            for piece in pieces:
-                began = 1 + launch_argument_index(piece.words[0].text, [word.text for word in piece.words[1:]])
-                self.find(piece.words[began:], depth + 1)
+            for command in commands:
+                start = 1 + launch_argument_index(command.words[0].text, [word.text for word in command.words[1:]])
+                self.find(command.words[start:], depth + 1)
 
 
 def _program_value(word: str) -> str:
-    """A word that may name a program: itself, or what an option is set to."""
-    if not word.startswith("-"):
-        return word
-    return word.partition("=")[2]
+    """The part of a word that may name a program: the word itself, or an option's value."""
+    return word.partition("=")[2] if word.startswith("-") else word

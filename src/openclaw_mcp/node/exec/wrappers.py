@@ -1,7 +1,7 @@
 """Programs that start other programs: what `env`, `xargs`, `find -exec`, `sh -c` and their kind would start. Pure.
 
-An option we don't know may take a value, and then the next word is no program: so it is a doubt, never a guess.
-Only the file such a name is known for is opened. Another file of that name is a program like any other.
+An option we don't know may take a value, and then the next word is no program: so the command is uncertain.
+Only the installed file of such a name is unwrapped. Another file of that name is a program like any other.
 """
 
 import re
@@ -27,22 +27,18 @@ from .shell_reader import (
 )
 
 DEEPEST: Final = 8  # wrappers within wrappers
-MOST_DENY_CANDIDATES: Final = MOST_COMMANDS * (
-    DEEPEST + 2
-)  # what needs no rule of its own; each piece may be wrapped that deep
+MOST_DENY_CANDIDATES: Final = MOST_COMMANDS * (DEEPEST + 2)  # each command may be wrapped that deep
 
 ProgramNames = Callable[[str], Sequence[str]]
-"""A program as written to the names it surely acts by; none for a file that is not the one known by its name."""
-
-
+"""A program as written to the names it surely acts by; none for a file that is not the one installed by its name."""
 IsProcessIndependent = Callable[[str], bool]
 """Whether a program as written means the same file to every process."""
 
 
 class UnwrapResult(ParseResult, frozen=True):
     deny_candidates: tuple[ParsedCommand, ...] = ()
-    """What needs no rule that allows it, and yet rules may forbid: the wrappers that were opened, and what a file that
-    only bears a wrapper's name might start."""
+    """Commands that need no rule to allow them but may be forbidden by one: the wrappers that were unwrapped, and what
+    a file that only has a wrapper's name might start."""
 
 
 POSIX_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "rbash"})
@@ -95,15 +91,15 @@ _SHELL_LONG_OPTIONS: Final = frozenset({"--norc", "--noprofile", "--posix"})
 """Not -l, --login, -i, -s: such a shell reads files of its own, or its commands from elsewhere."""
 _FIND_ACTIONS: Final = _FIND_RUNS | _FIND_CHANGES | _FIND_READS
 APPLET_BOXES: Final = frozenset({"busybox", "toybox", "coreutils"})
-"""Programs that hold others, and act as the one they are called by or told to be."""
+"""Programs that contain others, and act as the one they are called by or given as an argument."""
 _ANY_WORD: Final = ShellWord("", is_dynamic=True)
 
 WRAPPERS: Final = frozenset(_TRANSPARENT) | APPLET_BOXES | POSIX_SHELLS | {"find"}
-"""The names that are opened."""
+"""The names of programs that are unwrapped."""
 
 
 def bare_names(text: str) -> Sequence[str]:
-    """The names of a program when no files are at hand: a bare name means what it says, a path means nothing known."""
+    """The names of a program without a look at files: a bare name is taken literally, a path means nothing known."""
     return () if "/" in text else (text,)
 
 
@@ -114,20 +110,20 @@ def unwrap(
     possible_names: ProgramNames = bare_names,
     is_process_independent: IsProcessIndependent = lambda _: True,
 ) -> UnwrapResult:
-    """Every command that would be started, wrappers replaced by what they start. `suspected`: names a program may act
-    by besides; what it would start then needs no rule, and may be forbidden."""
-    opener = _Unwrapper(certain_names, possible_names, is_process_independent)
-    doubts: tuple[str, ...] = ()
+    """Every command that would be started, wrappers replaced by what they start. `possible_names`: names a program may
+    act by besides; what it would start then needs no rule, and may be forbidden."""
+    unwrapper = _Unwrapper(certain_names, possible_names, is_process_independent)
+    uncertainties: tuple[str, ...] = ()
     try:
-        for piece in commands:
-            opener.unwrap(piece, depth=0)
-    except UncertainCommand as doubt:
-        doubts = (str(doubt),)
-    return UnwrapResult(tuple(opener.commands), doubts, tuple(opener.deny_candidates))
+        for command in commands:
+            unwrapper.unwrap(command, depth=0)
+    except UncertainCommand as exc:
+        uncertainties = (str(exc),)
+    return UnwrapResult(tuple(unwrapper.commands), uncertainties, tuple(unwrapper.deny_candidates))
 
 
 class _Unwrapper:
-    """`moved` says that a piece may start in another folder than the whole command does."""
+    """`in_other_folder`: a command may start in another folder than the whole command does."""
 
     def __init__(
         self, certain_names: ProgramNames, possible_names: ProgramNames, is_process_independent: IsProcessIndependent
@@ -146,7 +142,7 @@ class _Unwrapper:
     def unwrap(
         self, command: ParsedCommand, *, depth: int, in_other_folder: bool = False, name: str | None = None
     ) -> None:
-        """`name`: what the piece acts as, where that is not for its file to say."""
+        """`name`: what the command acts as, where that does not depend on its file."""
         if depth > DEEPEST:
             raise UncertainCommand("programs that start programs are nested too deeply")
         first = command.words[0]
@@ -169,13 +165,13 @@ class _Unwrapper:
     def _wrapper_name(self, command: ParsedCommand) -> str:
         first = command.words[0].text
         if first in LAUNCHING_BUILTINS:
-            # To everybody but a shell they are programs like others, whatever those do.
+            # Outside a shell they are programs like others.
             return first if command.shell is not None else ""
         return next((name for name in self._certain_names(first) if name in WRAPPERS), "")
 
     def _add_possible_wrapper(self, command: ParsedCommand, depth: int) -> None:
-        """A file that bears a wrapper's name and is not it may be a copy of it or a link: what that would start is
-        noted."""
+        """A file that has a wrapper's name and is not it may be a copy of it or a link: what that would start becomes a
+        deny candidate."""
         given = command.words[0].text
         for name in dict.fromkeys(
             (PurePath(given).name.lower(), *(self._possible_names(given) if "/" in given else ()))
@@ -196,7 +192,7 @@ class _Unwrapper:
             raise UncertainCommand(f"there are more than {MOST_COMMANDS} commands")
         self.commands.append(command)
 
-    # ---- wrappers that only pass on --------------------------------------------------------------------------------
+    # ---- transparent wrappers --------------------------------------------------------------------------------------
 
     def _unwrap_transparent(self, name: str, command: ParsedCommand, depth: int, in_other_folder: bool) -> None:
         at, values = _skip_options(name, _TRANSPARENT[name], command.words)
@@ -210,11 +206,11 @@ class _Unwrapper:
         if name == "sudo" and inner and "=" in inner[0].text:
             raise UncertainCommand("sudo sets a variable that may change what a command does")
         if inner:
-            # What exec and builtin start is still the shell's; the others start a program.
+            # What exec and builtin start is still run by the shell; the others start a program.
             shell = command.shell if name in ("command", "builtin", "exec", "time") else None
-            later = command.runs_after_others or name in _DELAYING_WRAPPERS
+            after_others = command.runs_after_others or name in _DELAYING_WRAPPERS
             self.unwrap(
-                ParsedCommand(inner, shell, command.has_piped_input, later),
+                ParsedCommand(inner, shell, command.has_piped_input, after_others),
                 depth=depth + 1,
                 in_other_folder=in_other_folder,
             )
@@ -264,7 +260,7 @@ class _Unwrapper:
             return
         if "/" in rest[0].text:
             raise UncertainCommand(f"{name} takes {rest[0].text[:40]} for a name of its own")
-        # It is itself what it starts, whatever other file has that name.
+        # It is itself the program it starts, even if another file has that name.
         self.unwrap(
             ParsedCommand(rest, has_piped_input=command.has_piped_input, runs_after_others=command.runs_after_others),
             depth=depth + 1,
@@ -293,16 +289,16 @@ class _Unwrapper:
             return
         if words[at].is_dynamic:
             raise UncertainCommand("the shell's text is decided only when it runs")
-        reading = parse_script(
+        parsed = parse_script(
             words[at].text,
             shell=name,
             has_piped_input=command.has_piped_input,
             runs_after_others=command.runs_after_others,
         )
-        for inner in reading.commands:
+        for inner in parsed.commands:
             self.unwrap(inner, depth=depth + 1, in_other_folder=in_other_folder)
-        if reading.uncertainties:
-            raise UncertainCommand(reading.uncertainties[0])
+        if parsed.uncertainties:
+            raise UncertainCommand(parsed.uncertainties[0])
 
 
 def _skip_options(name: str, options: _WrapperOptions, arguments: Sequence[ShellWord]) -> tuple[int, dict[str, str]]:
@@ -362,7 +358,7 @@ def _find_exec_end(words: Sequence[ShellWord], at: int, action: str) -> int:
 
 
 def _add_xargs_input(words: tuple[ShellWord, ...], values: Mapping[str, str]) -> tuple[ShellWord, ...]:
-    """A command of xargs: what it is fed may be anything. Which of two ways to feed counts, xargs decides."""
+    """A command of xargs, whose input may be anything. Which of two ways to pass it counts, xargs decides."""
     ways = [flag for flag in ("-I", "-L", "--max-lines", "-n", "--max-args") if flag in values]
     if "-I" not in ways:
         return (*words, _ANY_WORD)

@@ -1,19 +1,20 @@
-"""The camera: which there are, a picture from one, or a short film."""
+"""Cameras: which there are, a picture from one, or a short video."""
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from ...core.errors import ToolArguments, ToolBusy, ToolError, ToolUnavailable
+from ...core.errors import ToolArguments, ToolError, ToolUnavailable
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from .. import arguments
-from ..capability import NodeCommand, RequireConsent, UnavailableReason, json_result
+from ..capability import NodeCommand, RequireConsent, UnavailableReason, hold_lock, json_result
+from ..settings import NodeSettings
 from . import ffmpeg, sound
 from .results import image_result, video_result
 
@@ -26,13 +27,16 @@ LONGEST_RECORDING: Final = 60_000  # milliseconds
 SHORTEST_RECORDING: Final = 100
 WARM_UP: Final = 2_000  # milliseconds a camera gets to find the light, unless the caller says otherwise
 MAX_WARM_UP: Final = 10_000
-MAX_CAMERAS: Final = 64  # of which /dev may speak
+MAX_CAMERAS: Final = 64  # device files looked at
 
 QUERY_CAPABILITIES: Final = 0x80685600  # VIDIOC_QUERYCAP
 CAPABILITIES_SIZE: Final = 104
 DEVICE_CAPS_BYTES: Final = slice(88, 92)  # device_caps in struct v4l2_capability
 VIDEO_CAPTURE: Final = 0x1 | 0x1000  # with one plane or several
 
+NO_CAMERA: Final = UnavailableReason(
+    "No camera was found.", "Plug one in, and let this user read it (group video on most systems)."
+)
 DEVICE: Final[Json] = {"type": "string", "description": "A deviceId of camera.list; default the first camera."}
 
 LIST = ToolSpec(
@@ -87,7 +91,7 @@ class CameraDevice(Struct, frozen=True, kw_only=True):
 
 
 class CameraCapability:
-    """`camera.*`. `source`, such as `lavfi:testsrc2`, stands in for the cameras: ffmpeg's format, then its input."""
+    """`camera.*`. The setting cameraSource, as `lavfi:testsrc2`, replaces the cameras: ffmpeg's format and input."""
 
     name = "camera"
 
@@ -95,16 +99,14 @@ class CameraCapability:
         self,
         *,
         consent: RequireConsent,
-        device: str | None = None,
-        source: str | None = None,
+        settings: Callable[[], NodeSettings] = NodeSettings,
         microphone: Sequence[str] | None = None,
         environ: Mapping[str, str] = os.environ,
         sysfs: Path = Path("/sys/class/video4linux"),
         devices: Path = Path("/dev"),
     ) -> None:
         self._consent = consent
-        self._device = device
-        self._source = source
+        self._settings = settings
         self._microphone = microphone
         self._environ = environ
         self._sysfs = sysfs
@@ -121,14 +123,12 @@ class CameraCapability:
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
         if ffmpeg.find_ffmpeg() is None:
             return ffmpeg.FFMPEG_UNAVAILABLE
-        if self._source is None and sys.platform == "win32":
+        if self._settings().camera_source is None and sys.platform == "win32":
             return UnavailableReason(
                 "Cameras are not supported on Windows yet.", "Use the OpenClaw tray application there."
             )
         if command != LIST.name and not self._list_devices():
-            return UnavailableReason(
-                "No camera was found.", "Plug one in, and let this user read it (group video on most systems)."
-            )
+            return NO_CAMERA
         return None
 
     async def aclose(self) -> None:
@@ -146,12 +146,12 @@ class CameraCapability:
         form = (arguments.text(given, "format") or "jpeg").lower()
         if form not in ("jpeg", "jpg", "png"):
             raise ToolArguments("INVALID_REQUEST: unsupported camera picture format; use jpeg or png")
-        device = self._require_device(SNAP.name, given)
-        wait = 0 if self._source is not None else WARM_UP
+        device = self._select_device(arguments.text(given, "deviceId"))
+        wait = 0 if self._settings().camera_source is not None else WARM_UP
         warm_up = arguments.integer(given, "delayMs", default=wait, least=0, most=MAX_WARM_UP)
         width = arguments.integer(given, "maxWidth", default=1280, least=16, most=4096)
         quality = arguments.percent(given, "quality", default=80)
-        async with self._hold_lock():
+        async with self._hold_camera():
             await self._consent(call, f"take a photo with the camera {device.name}")
             picture = await ffmpeg.capture_still(
                 video=device.ffmpeg_input, warm_up=warm_up / 1000, width=width, quality=quality, png=form == "png"
@@ -164,55 +164,43 @@ class CameraCapability:
         given = call.arguments
         if (arguments.text(given, "format") or "mp4").lower() != "mp4":
             raise ToolArguments("INVALID_REQUEST: unsupported camera film format. Only mp4 is supported.")
-        device = self._require_device(CLIP.name, given)
-        lasting = arguments.integer(
+        device = self._select_device(arguments.text(given, "deviceId"))
+        milliseconds = arguments.integer(
             given, "durationMs", default=3_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
         )
-        wanted = arguments.flag(given, "includeAudio", default=True)
-        microphone = (self._microphone or sound.microphone_options(self._environ)) if wanted else None
-        async with self._hold_lock():
-            heard = " with sound" if microphone else ""
-            await self._consent(call, f"film with the camera {device.name} for {lasting / 1000:g} s{heard}")
+        with_sound = arguments.flag(given, "includeAudio", default=True)
+        microphone = (self._microphone or sound.microphone_options(self._environ)) if with_sound else None
+        async with self._hold_camera():
+            audible = " with sound" if microphone else ""
+            await self._consent(call, f"film with the camera {device.name} for {milliseconds / 1000:g} s{audible}")
             film = await ffmpeg.record_video(
-                call, video=device.ffmpeg_input, audio=microphone, seconds=lasting / 1000, environ=self._environ
+                call, video=device.ffmpeg_input, audio=microphone, seconds=milliseconds / 1000, environ=self._environ
             )
-        value = {"format": "mp4", "durationMs": lasting, "hasAudio": microphone is not None}
+        value = {"format": "mp4", "durationMs": milliseconds, "hasAudio": microphone is not None}
         return video_result(value, film, uri="openclaw://camera/clip.mp4")
-
-    def _require_device(self, command: str, call_arguments: Json) -> CameraDevice:
-        missing = self.unavailable_reason(command)
-        if missing is not None:
-            raise ToolUnavailable(f"CAMERA_UNAVAILABLE: {missing.reason} {missing.remedy}")
-        return self._select_device(arguments.text(call_arguments, "deviceId"))
 
     def _select_device(self, device_id: str | None) -> CameraDevice:
         """The camera named in the call, then the one in the settings, then the first."""
         found = self._list_devices()
+        if not found:
+            raise ToolUnavailable(f"CAMERA_UNAVAILABLE: {NO_CAMERA.reason} {NO_CAMERA.remedy}")
         if device_id is not None:
             match = next((one for one in found if one.id == device_id), None)
             if match is None:
                 raise ToolArguments("INVALID_REQUEST: no camera has that deviceId; camera.list names them")
             return match
-        return next((one for one in found if one.id == self._device), found[0])
+        return next((one for one in found if one.id == self._settings().camera_device), found[0])
 
-    @asynccontextmanager
-    async def _hold_lock(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(QUEUE_WAIT):
-                await self._lock.acquire()
-        except TimeoutError:
-            raise ToolBusy("another call holds the camera; try again later") from None
-        try:
-            yield
-        finally:
-            self._lock.release()
+    def _hold_camera(self) -> AbstractAsyncContextManager[None]:
+        return hold_lock(self._lock, QUEUE_WAIT, "another call holds the camera; try again later")
 
     def _list_devices(self) -> Sequence[CameraDevice]:
-        if self._source is not None:
-            form, _, name = self._source.partition(":")
+        source = self._settings().camera_source
+        if source is not None:
+            form, _, name = source.partition(":")
             # In real time, as a camera gives its pictures.
             video = (*(("-re",) if form == "lavfi" else ()), "-f", form, "-i", name)
-            return [CameraDevice(id=self._source, name=name, kind=form, ffmpeg_input=video)]
+            return [CameraDevice(id=source, name=name, kind=form, ffmpeg_input=video)]
         if sys.platform == "darwin":
             video = ("-f", "avfoundation", "-framerate", "30", "-i", "0:none")
             return [CameraDevice(id="0", name="Default camera", kind="avfoundation", ffmpeg_input=video)]
@@ -250,8 +238,8 @@ def _is_capture_device(entry: Path, device: Path) -> bool:
     except OSError:
         return False
     try:
-        answered = fcntl.ioctl(descriptor, QUERY_CAPABILITIES, bytes(CAPABILITIES_SIZE))
-        return bool(int.from_bytes(answered[DEVICE_CAPS_BYTES], sys.byteorder) & VIDEO_CAPTURE)
+        answer = fcntl.ioctl(descriptor, QUERY_CAPABILITIES, bytes(CAPABILITIES_SIZE))
+        return bool(int.from_bytes(answer[DEVICE_CAPS_BYTES], sys.byteorder) & VIDEO_CAPTURE)
     except OSError:
         # No such question for this driver: the first device file of a camera is the one with the pictures.
         return _device_index(entry) == "0"

@@ -1,4 +1,4 @@
-"""Results with a picture, sound or film in them: the bytes as a block, and the JSON a gateway's node answers with."""
+"""Results with a picture, sound or video: the bytes as a block, and the JSON a gateway's node answers with."""
 
 from base64 import b64encode
 from typing import Final
@@ -24,20 +24,20 @@ def image_result(value: Json, data: bytes, mime_type: str, *, data_url: bool = F
 
 
 def video_result(value: Json, data: bytes, *, uri: str) -> ToolResult:
-    """A film as an embedded resource beside the JSON."""
+    """A video as an embedded resource beside the JSON."""
     _check_size(data, copies=1)
     film = Embedded(Contents(uri=uri, mime_type="video/mp4", blob=data))
     return ToolResult((_json_text(value), film), structured={**value, "base64": b64encode(data).decode()})
 
 
 def audio_result(value: Json, data: bytes | None, mime_type: str) -> ToolResult:
-    """Speech beside the JSON, unless it is too long to be sent about."""
+    """Speech beside the JSON, unless it is too long to be sent."""
     sound = () if data is None or len(data) > MAX_SOUND else (Audio(data, mime_type),)
     return ToolResult((_json_text(value), *sound), structured=value)
 
 
 def _json_text(value: Json) -> Text:
-    # Without the bytes: a model would have to read them as text, and they stand in the next block.
+    # Without the bytes: a model would have to read them as text, and they are in the next block.
     return Text(msgspec.json.encode(value).decode())
 
 

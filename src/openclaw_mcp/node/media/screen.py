@@ -1,4 +1,4 @@
-"""The screen: a picture of it, or a film."""
+"""The screen: a picture of it, or a video."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from ...core.errors import ToolArguments, ToolError, ToolUnavailable
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from .. import arguments, desktop_session
 from ..capability import NodeCommand, RequireConsent, UnavailableReason
-from ..exec.child_process import run_program
+from ..exec.process import run_tool
 from . import ffmpeg, sound
 from .results import image_result, video_result
 
@@ -27,8 +27,8 @@ ASK_WAIT: Final = 310.0  # seconds a person may take to consent, before the work
 LONGEST_RECORDING: Final = 60_000  # milliseconds; what fits into one answer in a quality worth having
 SHORTEST_RECORDING: Final = 250
 GRIM_WAIT: Final = 10.0  # seconds for the Wayland screenshot program
-MOST_GRIM_OUTPUT: Final = 512 << 20  # bytes; raw pixels of several large screens
-NOTIFY_EVERY: Final = 10.0  # seconds between two notices that the screen was looked at
+MAX_GRIM_OUTPUT: Final = 512 << 20  # bytes; raw pixels of several large screens
+NOTIFY_EVERY: Final = 10.0  # seconds between two notifications that the screen was captured
 
 FORMATS: Final = {"": "png", "png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
@@ -72,7 +72,7 @@ RECORD = ToolSpec(
 
 
 class ScreenCapability:
-    """`screen.snapshot` and `screen.record`. Films wait for `consent`; `tell` hears when the screen is looked at."""
+    """`screen.snapshot` and `screen.record`. Recording needs `consent`; `notify` is called when either is used."""
 
     name = "screen"
 
@@ -128,7 +128,6 @@ class ScreenCapability:
         form = FORMATS.get((arguments.text(call.arguments, "format") or "").lower())
         if form is None:
             raise ToolArguments("Unsupported screen snapshot format. Supported formats: png, jpeg.")
-        self._require_available(SNAPSHOT.name)
         pixels = await self._load_pixels()
         options = pixels.ImageOptions(
             png=form == "png",
@@ -147,7 +146,7 @@ class ScreenCapability:
         loop = asyncio.get_running_loop()
         if desktop_session.desktop_kind(self._environ) == "wayland":
             argv = ["grim", "-t", "ppm", *(["-c"] if pointer else []), "-"]
-            shot = await run_program(argv, seconds=GRIM_WAIT, most=MOST_GRIM_OUTPUT, env=self._environ)
+            shot = await run_tool(argv, seconds=GRIM_WAIT, max_bytes=MAX_GRIM_OUTPUT, env=self._environ)
             if shot.code:
                 raise ToolUnavailable(f"Capture failed: this desktop refused grim ({shot.error_line})")
             picture: EncodedImage = await loop.run_in_executor(self._executor, pixels.reencode, shot.output, options)
@@ -164,26 +163,27 @@ class ScreenCapability:
     async def _record(self, call: ToolCall) -> ToolResult:
         if (arguments.text(call.arguments, "format") or "mp4").lower() != "mp4":
             raise ToolArguments("Unsupported screen recording format. Only mp4 is supported.")
-        self._require_available(RECORD.name)
-        lasting = arguments.integer(
+        milliseconds = arguments.integer(
             call.arguments, "durationMs", default=10_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
         )
         fps = arguments.number(call.arguments, "fps", default=10, least=1, most=60)
         index = arguments.integer(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
         area = await self._screen_area(index)
         microphone = sound.microphone_options(self._environ) if call.arguments.get("includeAudio") is True else None
-        await self._consent(call, f"film screen {index} for {lasting / 1000:g} s{' with sound' if microphone else ''}")
+        await self._consent(
+            call, f"film screen {index} for {milliseconds / 1000:g} s{' with sound' if microphone else ''}"
+        )
         self._notify("Recording of the screen has started.")
         try:
             video = grab_options(area, index=index, fps=fps, display=self._display())
             film = await ffmpeg.record_video(
-                call, video=video, audio=microphone, seconds=lasting / 1000, fps=fps, environ=self._environ
+                call, video=video, audio=microphone, seconds=milliseconds / 1000, fps=fps, environ=self._environ
             )
         finally:
             self._notify("Recording of the screen has ended.")
         value = {
             "format": "mp4",
-            "durationMs": lasting,
+            "durationMs": milliseconds,
             "fps": fps,
             "screenIndex": index,
             "hasAudio": microphone is not None,
@@ -200,11 +200,6 @@ class ScreenCapability:
         if index >= len(found):
             raise ToolArguments(f"screenIndex {index} names no screen: there are {len(found)}, counted from 0")
         return found[index]
-
-    def _require_available(self, command: str) -> None:
-        missing = self.unavailable_reason(command)
-        if missing is not None:
-            raise ToolUnavailable(f"{command} is not available: {missing.reason} {missing.remedy}")
 
     async def _load_pixels(self) -> ModuleType:
         if self._pixels is None:
@@ -233,19 +228,21 @@ def grab_options(
 ) -> Sequence[str]:
     """ffmpeg's input options for one screen."""
     if platform == "darwin":
+        video = ("-f", "avfoundation", "-framerate", f"{fps:g}", "-capture_cursor", "1")
+        return (*video, "-i", f"Capture screen {index}:none")
+    area_options = ("-framerate", f"{fps:g}", "-video_size", f"{area.width}x{area.height}")
+    if platform == "win32":
         return (
             "-f",
-            "avfoundation",
-            "-framerate",
-            f"{fps:g}",
-            "-capture_cursor",
-            "1",
+            "gdigrab",
+            *area_options,
+            "-offset_x",
+            str(area.left),
+            "-offset_y",
+            str(area.top),
             "-i",
-            f"Capture screen {index}:none",
+            "desktop",
         )
-    place = ("-framerate", f"{fps:g}", "-video_size", f"{area.width}x{area.height}")
-    if platform == "win32":
-        return ("-f", "gdigrab", *place, "-offset_x", str(area.left), "-offset_y", str(area.top), "-i", "desktop")
     if display is None:
         raise ToolError("Recording failed: DISPLAY is not set")
-    return ("-f", "x11grab", *place, "-draw_mouse", "1", "-i", f"{display}+{area.left},{area.top}")
+    return ("-f", "x11grab", *area_options, "-draw_mouse", "1", "-i", f"{display}+{area.left},{area.top}")

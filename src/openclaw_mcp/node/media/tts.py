@@ -1,4 +1,4 @@
-"""Speech: the machine says a text aloud, with its own voice or ElevenLabs'."""
+"""Speech: the machine says a text aloud, with its own voice or one of ElevenLabs."""
 
 import asyncio
 import contextlib
@@ -6,20 +6,22 @@ import os
 import shutil
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-from ...core.errors import ToolArguments, ToolBusy, ToolError, ToolTimeout, ToolUnavailable
+from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from ...core.model import Json, ToolCall, ToolResult, ToolSpec
+from ...net.process_streams import KeptOutput
+from ...net.tasks import finish
 from .. import arguments
 from ..api_keys import ELEVENLABS_KEY, BadKey, KeyStore
-from ..capability import NodeCommand, UnavailableReason, json_result
-from ..exec.child_process import child_process, read_last_line, run_program
+from ..capability import NodeCommand, UnavailableReason, hold_lock, json_result
+from ..exec.process import MAX_STDERR, run_tool, start_tool
+from ..settings import NodeSettings
 from . import ffmpeg, sound, voices
 from .results import audio_result
 from .voices import ElevenLabsVoice, Speech, SystemVoice, Voice
@@ -31,7 +33,7 @@ QUEUE_WAIT: Final = 900.0  # seconds behind other speech
 KEY_WAIT: Final = 10.0  # seconds for the keyring
 CONVERT_WAIT: Final = 30.0
 STOP_WAIT: Final = 2.0  # seconds to make speech-dispatcher fall silent
-PROGRESS_EVERY: Final = 1.0  # seconds between two words on how far it is
+PROGRESS_EVERY: Final = 1.0  # seconds between progress reports
 
 INTERRUPTED: Final = "Speak canceled: a newer call interrupted it"
 SYSTEM_PROVIDER: Final = "system"
@@ -81,7 +83,7 @@ class VoiceChoice(Struct, frozen=True):
     voice: str | None
     model: str | None
     explicit: bool = False
-    """The caller named the provider, so no other may stand in for it."""
+    """The caller named the provider, so no other may replace it."""
 
     @property
     def is_fallback(self) -> bool:
@@ -89,7 +91,7 @@ class VoiceChoice(Struct, frozen=True):
 
 
 class TtsCapability:
-    """`tts.*`. Speech is said one at a time; the ElevenLabs key comes from `keys` and goes to that service only."""
+    """`tts.*`. One text is said at a time; the ElevenLabs key comes from `keys` and is sent to that service only."""
 
     name = "tts"
 
@@ -97,23 +99,21 @@ class TtsCapability:
         self,
         *,
         state_dir: Path,
-        provider: str | None = None,
-        voice: str | None = None,
-        elevenlabs_voice: str | None = None,
-        elevenlabs_model: str | None = None,
+        settings: Callable[[], NodeSettings] = NodeSettings,
         elevenlabs_url: str = voices.ELEVENLABS_URL,
         keyring: bool = True,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.keys = KeyStore(state_dir, keyring=keyring)
-        self._provider = provider or SYSTEM_PROVIDER
-        self._voice = voice
-        self._elevenlabs_voice = elevenlabs_voice
-        self._elevenlabs_model = elevenlabs_model
+        self._settings = settings
         self._elevenlabs_url = elevenlabs_url
         self._environ = environ
         self._lock = asyncio.Lock()
-        self._interrupt_events: set[asyncio.Event] = set()
+        self._utterances: set[_Utterance] = set()
+
+    @property
+    def _provider(self) -> str:
+        return self._settings().tts_provider or SYSTEM_PROVIDER
 
     def commands(self) -> Sequence[NodeCommand]:
         return (NodeCommand(spec=SPEAK, run=self._speak), NodeCommand(spec=STATUS, run=self._status))
@@ -153,26 +153,23 @@ class TtsCapability:
         )
 
     async def _speak(self, call: ToolCall) -> ToolResult:
-        begun = time.monotonic()
+        began = time.monotonic()
         text = arguments.text(call.arguments, "text")
         if text is None:
             raise ToolArguments("Missing required text")
         if len(text) > MAX_TEXT_LENGTH:
             raise ToolArguments(f"TTS text exceeds {MAX_TEXT_LENGTH} characters.")
         choice = self._choose_voice(call.arguments)
-        missing = self.unavailable_reason(SPEAK.name)
-        if missing is not None:
-            raise ToolUnavailable(f"TTS speak not available: {missing.reason} {missing.remedy}")
         if arguments.flag(call.arguments, "interrupt", default=False):
             self._interrupt_all()
-        async with self._hold_lock() as hushed:
+        async with self._hold_lock() as utterance:
             speech, choice = await self._synthesize(text, choice)
-            if hushed.is_set():
+            if utterance.is_interrupted:
                 raise ToolError(INTERRUPTED)
             if speech is None:
-                await self._play_with_dispatcher(call, text, hushed)
+                await self._play_with_dispatcher(call, text, utterance)
             else:
-                await self._play_speech(call, speech, hushed)
+                await self._play_speech(call, speech, utterance)
         kind = speech.mime_type if speech else "audio/wav"
         value: Json = {
             "spoken": True,
@@ -180,14 +177,14 @@ class TtsCapability:
             "requestedProvider": choice.requested,
             "fellBack": choice.is_fallback,
             "contentType": kind,
-            "durationMs": round((time.monotonic() - begun) * 1000),
+            "durationMs": round((time.monotonic() - began) * 1000),
         }
         return audio_result(value, speech.data if speech else None, kind)
 
     # ---- which voice ----------------------------------------------------------------------------------------------
 
     def _choose_voice(self, call_arguments: Json) -> VoiceChoice:
-        """A provider the caller names is taken at its word; the one of the settings may be stood in for."""
+        """A provider the caller names is used or refused; the one of the settings may be replaced by the system's."""
         named, voice, model = (arguments.text(call_arguments, name) for name in ("provider", "voiceId", "model"))
         if named is not None:
             provider = PROVIDER_NAMES.get(named.lower())
@@ -206,12 +203,13 @@ class TtsCapability:
             return "ready" if voices.find_system_voice(self._environ) else "unavailable"
         if self.keys.location(ELEVENLABS_KEY) is None:
             return "needs-api-key"
-        return "ready" if voice or self._elevenlabs_voice else "needs-voice"
+        return "ready" if voice or self._settings().elevenlabs_voice else "needs-voice"
 
     async def _synthesize(self, text: str, choice: VoiceChoice) -> tuple[Speech | None, VoiceChoice]:
         """The speech, or None when the system's program only plays; and the choice as it turned out."""
         if choice.effective == ELEVENLABS_PROVIDER:
-            voice, model = choice.voice or self._elevenlabs_voice, choice.model or self._elevenlabs_model
+            settings = self._settings()
+            voice, model = choice.voice or settings.elevenlabs_voice, choice.model or settings.elevenlabs_model
             try:
                 return await (await self._open_elevenlabs()).synthesize(text, voice=voice, model=model), choice
             except ToolError:
@@ -224,7 +222,7 @@ class TtsCapability:
         if program == "spd-say":
             return None, choice
         speech = await SystemVoice(program, self._environ).synthesize(
-            text, voice=choice.voice or self._voice, model=None
+            text, voice=choice.voice or self._settings().tts_voice, model=None
         )
         return speech, choice
 
@@ -243,45 +241,34 @@ class TtsCapability:
     # ---- saying it --------------------------------------------------------------------------------------------------
 
     def _interrupt_all(self) -> None:
-        for event in self._interrupt_events:
-            event.set()
+        for utterance in self._utterances:
+            utterance.interrupt()
 
     @asynccontextmanager
-    async def _hold_lock(self) -> AsyncIterator[asyncio.Event]:
-        """One speaks at a time; the event is set when a newer call wants silence."""
-        hushed = asyncio.Event()
-        self._interrupt_events.add(hushed)
+    async def _hold_lock(self) -> AsyncIterator["_Utterance"]:
+        """One text is said at a time; a newer call may interrupt those before it."""
+        utterance = _Utterance()
+        self._utterances.add(utterance)
         try:
-            try:
-                async with asyncio.timeout(QUEUE_WAIT):
-                    await self._lock.acquire()
-            except TimeoutError:
-                raise ToolBusy("too much is waiting to be said; try again, or interrupt") from None
-            try:
-                yield hushed
-            finally:
-                self._lock.release()
+            async with hold_lock(self._lock, QUEUE_WAIT, "too much is waiting to be said; try again, or interrupt"):
+                yield utterance
         finally:
-            self._interrupt_events.discard(hushed)
+            self._utterances.discard(utterance)
 
-    async def _play_with_dispatcher(self, call: ToolCall, text: str, interrupt: asyncio.Event) -> None:
-        """Have speech-dispatcher say it. It goes on by itself, so it is told when to stop."""
-        spoken = False
+    async def _play_with_dispatcher(self, call: ToolCall, text: str, utterance: "_Utterance") -> None:
+        """Have speech-dispatcher say it. It goes on by itself, so it must be stopped too."""
         try:
-            await self._play(call, (self._program_path("spd-say"), "--wait", "--", text), None, interrupt)
-            spoken = True
-        finally:
-            if not spoken:
-                stop = run_program(
-                    (self._program_path("spd-say"), "--cancel"), seconds=STOP_WAIT, most=1024, env=self._environ
-                )
-                with contextlib.suppress(ToolError):
-                    await asyncio.shield(stop)
+            await self._play(call, (self._program_path("spd-say"), "--wait", "--", text), None, utterance)
+        except BaseException:
+            argv = (self._program_path("spd-say"), "--cancel")
+            with contextlib.suppress(ToolError):
+                await finish(run_tool(argv, seconds=STOP_WAIT, max_bytes=1024, env=self._environ))
+            raise
 
     def _program_path(self, name: str) -> str:
         return shutil.which(name, path=self._environ.get("PATH")) or name
 
-    async def _play_speech(self, call: ToolCall, speech: Speech, interrupt: asyncio.Event) -> None:
+    async def _play_speech(self, call: ToolCall, speech: Speech, utterance: "_Utterance") -> None:
         player = sound.find_player(self._environ)
         if player is None:
             raise ToolUnavailable("TTS speak not available: the sound server is gone")
@@ -291,7 +278,7 @@ class TtsCapability:
         with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as folder:
             path = Path(folder) / f"speech.{ending}"
             await asyncio.to_thread(path.write_bytes, speech.data)
-            await self._play(call, (*player, str(path)), voices.wav_seconds(speech), interrupt)
+            await self._play(call, (*player, str(path)), voices.wav_seconds(speech), utterance)
 
     async def _convert_to_wav(self, speech: Speech) -> Speech:
         """Most players know WAV only. Without ffmpeg the sound goes to them as it came."""
@@ -299,43 +286,39 @@ class TtsCapability:
         if program is None:
             return speech
         argv = [program, "-hide_banner", "-loglevel", "error", "-i", "pipe:0", "-f", "wav", "-bitexact", "pipe:1"]
-        done = await run_program(argv, seconds=CONVERT_WAIT, most=voices.MAX_SOUND, stdin=speech.data)
+        done = await run_tool(argv, seconds=CONVERT_WAIT, max_bytes=voices.MAX_SOUND, stdin=speech.data)
         if done.code or not done.output:
             raise ToolError("Speak failed: what ElevenLabs sent is no sound")
         return Speech(voices.fix_wav_lengths(done.output), "audio/wav")
 
-    async def _play(
-        self, call: ToolCall, argv: Sequence[str], duration: float | None, interrupt: asyncio.Event
-    ) -> None:
+    async def _play(self, call: ToolCall, argv: Sequence[str], duration: float | None, utterance: "_Utterance") -> None:
         limit = MAX_SPEECH if duration is None else duration + PLAY_GRACE
-        async with child_process(argv, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=self._environ) as process:
-            assert process.stderr is not None
-            ended = asyncio.create_task(read_last_line(process.stderr))
-            silenced = asyncio.create_task(interrupt.wait())
+        errors, began = KeptOutput(tail=MAX_STDERR), time.monotonic()
+        async with await start_tool(argv, stderr=errors, env=self._environ) as process:
+            utterance.stop = process.kill
             try:
                 async with asyncio.timeout(limit):
-                    await _wait_for_player(ended, silenced, call, duration)
-                    if silenced.done():
-                        raise ToolError(INTERRUPTED)
-                    code = await process.wait()
+                    while not utterance.is_interrupted and not await process.exits_within(PROGRESS_EVERY):
+                        spoken = time.monotonic() - began
+                        if duration is None or spoken < duration:
+                            await call.context.progress(spoken, total=duration, message="speaking")
+                    code = await process.wait_finished()
             except TimeoutError:
                 raise ToolTimeout("Speak failed: the player did not come to an end") from None
-            finally:
-                for task in (ended, silenced):
-                    task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.gather(ended, silenced, return_exceptions=True)
-            if code:
-                raise ToolError(f"Speak failed: {ended.result() or f'{argv[0]} could not play'}")
+        if utterance.is_interrupted:
+            raise ToolError(INTERRUPTED)
+        if code:
+            raise ToolError(f"Speak failed: {errors.last_line() or f'{argv[0]} could not play'}")
 
 
-async def _wait_for_player(
-    player_exit: "asyncio.Task[str]", interrupt: "asyncio.Task[Literal[True]]", call: ToolCall, duration: float | None
-) -> None:
-    """Wait until the player ends or silence is wanted, telling the caller how far it is."""
-    begun = time.monotonic()
-    while not player_exit.done() and not interrupt.done():
-        await asyncio.wait((player_exit, interrupt), timeout=PROGRESS_EVERY, return_when=asyncio.FIRST_COMPLETED)
-        spoken = time.monotonic() - begun
-        if duration is None or spoken < duration:
-            await call.context.progress(spoken, total=duration, message="speaking")
+class _Utterance:
+    """A text that is being said, or is to be said after others."""
+
+    def __init__(self) -> None:
+        self.is_interrupted = False
+        self.stop: Callable[[], None] = lambda: None
+        """Ends the program that says it."""
+
+    def interrupt(self) -> None:
+        self.is_interrupted = True
+        self.stop()

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from ...net.peers import is_loopback
-from ..exec.child_process import run_program
+from ..exec.process import run_tool
 
 SYNTHESIS_WAIT: Final = 60.0  # seconds a voice may take over the longest text
 MAX_SOUND: Final = 64 << 20  # bytes; 5,000 characters read slowly are about 20 MB
@@ -46,7 +46,7 @@ def find_system_voice(environ: Mapping[str, str], platform: str = sys.platform) 
 
 
 class SystemVoice:
-    """espeak-ng, macOS's `say` or Windows' System.Speech, whichever `program` names. `spd-say` only plays."""
+    """espeak-ng, macOS's `say` or Windows' System.Speech, as `program` names it. `spd-say` only plays."""
 
     def __init__(self, program: str, environ: Mapping[str, str]) -> None:
         self._program = program
@@ -58,7 +58,7 @@ class SystemVoice:
         with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as folder:
             path = Path(folder) / "speech.wav"
             argv, environ = self._command_line(path, voice), {**self._environ, "OPENCLAW_SPEECH": str(path)}
-            done = await run_program(argv, seconds=SYNTHESIS_WAIT, most=MAX_SOUND, stdin=text.encode(), env=environ)
+            done = await run_tool(argv, seconds=SYNTHESIS_WAIT, max_bytes=MAX_SOUND, stdin=text.encode(), env=environ)
             data = path.read_bytes() if path.exists() else done.output
         if done.code or len(data) <= WAV_HEADER:
             raise ToolError(f"Speak failed: {done.error_line or f'{self._program} gave no sound'}")
@@ -74,7 +74,7 @@ class SystemVoice:
 
 
 class ElevenLabsVoice:
-    """The speech service of that name. The key goes to its own address and nowhere else."""
+    """The speech service of that name. The key is sent to its own address and nowhere else."""
 
     def __init__(self, *, key: str, url: str = ELEVENLABS_URL) -> None:
         parts = urlsplit(url)
@@ -91,7 +91,7 @@ class ElevenLabsVoice:
         headers = {"xi-api-key": self._key, "Accept": "audio/mpeg"}
         body = {"text": text, "model_id": model or ELEVENLABS_MODEL}
         try:
-            # Neither redirects nor a proxy of the environment: the key must not wander.
+            # Neither redirects nor a proxy of the environment: the key must reach no other host.
             async with (
                 create_client(timeout=SERVICE_WAIT, trust_environment=False) as client,
                 client.stream("POST", url, headers=headers, json=body) as response,

@@ -1,9 +1,6 @@
-"""The text of a PDF. Read in a child process: a file made to eat memory or time takes the child with it, not us."""
+"""The text of a PDF, read in a child process: a file made to use up memory or time ends the child, not us."""
 
 import asyncio
-import contextlib
-import os
-import signal
 import sys
 from typing import Final
 
@@ -18,27 +15,23 @@ class UnreadableFile(Exception):
 
 
 async def extract_text(data: bytes) -> str:
-    """The words of its first pages, page by page. Raises Unreadable."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", __file__,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(WAIT):
-            out, _ = await child.communicate(data)
-    except TimeoutError:
-        raise UnreadableFile(f"reading it took longer than {WAIT:g} s") from None
-    finally:
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
-    if child.returncode == ENCRYPTED:
+    """The text of its first pages, page by page. Raises UnreadableFile."""
+    # Here for start-up: the child, which is this file, needs neither and is no part of a package.
+    from ....net.process_streams import KeptOutput
+    from ....net.processes import start_process
+
+    out = KeptOutput(head=MAX_OUTPUT)
+    async with await start_process([sys.executable, "-I", __file__], stdin=data, stdout=out) as child:
+        try:
+            async with asyncio.timeout(WAIT):
+                status = await child.wait_finished()
+        except TimeoutError:
+            raise UnreadableFile(f"reading it took longer than {WAIT:g} s") from None
+    if status == ENCRYPTED:
         raise UnreadableFile("it is locked with a password")
-    if child.returncode != 0:
+    if status != 0:
         raise UnreadableFile("it is damaged, or too much to read")
-    return out[:MAX_OUTPUT].decode(errors="replace")
+    return out.data.decode(errors="replace")
 
 
 ENCRYPTED: Final = 3
@@ -60,8 +53,8 @@ def _run_child() -> int:
         return ENCRYPTED
     pages, written = len(reader.pages), 0
     for number, page in enumerate(reader.pages[:MAX_PAGES], 1):
-        words = f"[page {number} of {pages}]\n{page.extract_text().strip()}\n"
-        written += sys.stdout.buffer.write(words.encode(errors="replace"))
+        text = f"[page {number} of {pages}]\n{page.extract_text().strip()}\n"
+        written += sys.stdout.buffer.write(text.encode(errors="replace"))
         if written > MAX_OUTPUT:
             break
     if pages > MAX_PAGES:

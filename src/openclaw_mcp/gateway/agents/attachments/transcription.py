@@ -1,9 +1,7 @@
-"""Speech to text, by whoever the configuration names: an OpenAI-compatible endpoint, Deepgram, or a program here."""
+"""Speech to text by what the configuration names: an OpenAI-compatible endpoint, Deepgram, or a program here."""
 
 import asyncio
-import contextlib
 import os
-import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +14,8 @@ from ....core.errors import OpenClawError
 from ....core.mime import suffix_of
 from ....core.model import Json
 from ....net.environment import minimal_environment
+from ....net.process_streams import KeptOutput
+from ....net.processes import ProcessStartError, start_process
 
 WAIT: Final = 120.0  # seconds one recording may take
 MAX_OUTPUT: Final = 1 << 20  # bytes a program may print
@@ -25,7 +25,7 @@ PROVIDERS: Final = {
     "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY", "whisper-large-v3-turbo"),
     "deepgram": ("https://api.deepgram.com/v1", "DEEPGRAM_API_KEY", "nova-3"),
 }
-"""Provider to base address, the variable its key is in, and the model asked when none is named."""
+"""Provider to base address, the variable that holds its key, and the default model."""
 
 
 class TranscriptionFailed(OpenClawError):
@@ -37,7 +37,7 @@ class TranscriptionFailed(OpenClawError):
 async def transcribe(
     recording: Attachment, data: bytes, models: list[Json], environ: Mapping[str, str] | None = None
 ) -> str:
-    """What is said in it, by the first of `models` that can tell. Raises NotTranscribed."""
+    """The text of a recording, by the first of `models` that succeeds. Raises TranscriptionFailed."""
     reasons = []
     for model in models:
         try:
@@ -54,12 +54,12 @@ async def _transcribe_with(model: Json, recording: Attachment, data: bytes, envi
     if model.get("type") == "cli" or "command" in model:
         return await _transcribe_program(model, recording, data, environ)
     provider = str(model.get("provider", "openai"))
-    base, variable, usual = PROVIDERS.get(provider, ("", f"{provider.upper().replace('-', '_')}_API_KEY", ""))
+    base, variable, default_model = PROVIDERS.get(provider, ("", f"{provider.upper().replace('-', '_')}_API_KEY", ""))
     base = str(model.get("baseUrl") or base).rstrip("/")
     if not base:
         raise TranscriptionFailed(f"{provider} needs a baseUrl")
     key = str(model.get("apiKey") or environ.get(variable) or "")
-    name = str(model.get("model") or usual)
+    name = str(model.get("model") or default_model)
     if provider == "deepgram":
         return await _transcribe_deepgram(base, key, name, recording, data)
     return await _transcribe_openai(base, key, name, recording, data)
@@ -72,10 +72,10 @@ async def _transcribe_openai(base: str, key: str, model: str, recording: Attachm
         data={"model": model, "response_format": "json"},
         files={"file": (recording.name or f"recording{suffix_of(recording.mime_type)}", data, recording.mime_type)},
     )
-    said = answer.get("text")
-    if not isinstance(said, str):
+    text = answer.get("text")
+    if not isinstance(text, str):
         raise TranscriptionFailed("the answer of the transcription server holds no text")
-    return said
+    return text
 
 
 async def _transcribe_deepgram(base: str, key: str, model: str, recording: Attachment, data: bytes) -> str:
@@ -86,10 +86,10 @@ async def _transcribe_deepgram(base: str, key: str, model: str, recording: Attac
         content=data,
     )
     try:
-        said = answer["results"]["channels"][0]["alternatives"][0]["transcript"]
+        text = answer["results"]["channels"][0]["alternatives"][0]["transcript"]
     except (KeyError, IndexError, TypeError):
         raise TranscriptionFailed("the answer of the transcription server holds no text") from None
-    return str(said)
+    return str(text)
 
 
 async def _post_json(url: str, **request: Any) -> Json:
@@ -115,31 +115,30 @@ async def _post_json(url: str, **request: Any) -> Json:
 
 
 async def _transcribe_program(model: Json, recording: Attachment, data: bytes, environ: Mapping[str, str]) -> str:
-    """Run it on a private copy of the recording, whose name has nothing of the sender's. It prints what was said, or
+    """Run it on a private copy of the recording, whose name has nothing of the sender's. It prints the text, or
     leaves it in a text file."""
     env = minimal_environment(environ) | {str(name): str(value) for name, value in (model.get("env") or {}).items()}
-    with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as place:
-        file = Path(place) / f"recording{suffix_of(recording.mime_type)}"
+    with tempfile.TemporaryDirectory(prefix="openclaw-speech-") as folder:
+        file = Path(folder) / f"recording{suffix_of(recording.mime_type)}"
         await asyncio.to_thread(file.write_bytes, data)
-        words = [str(word).replace("{{MediaPath}}", str(file)) for word in model.get("args", ["{{MediaPath}}"])]
-        words = [word.replace("{{OutputDir}}", place) for word in words]
+        replaced = {"{{MediaPath}}": str(file), "{{OutputDir}}": folder}
+        args = [_replace_all(str(arg), replaced) for arg in model.get("args", ["{{MediaPath}}"])]
+        out, command = KeptOutput(head=MAX_OUTPUT), str(model["command"])
         try:
-            child = await asyncio.create_subprocess_exec(
-                str(model["command"]), *words, cwd=place, env=env, start_new_session=True,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError as exc:
-            raise TranscriptionFailed(f"{model['command']} can't be started ({exc.strerror})") from exc
-        try:
-            out, _ = await child.communicate()
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
-        if child.returncode != 0:
-            raise TranscriptionFailed(f"{model['command']} ended with status {child.returncode}")
-        said = await asyncio.to_thread(_read_output_file, Path(place)) or out
-        return said[:MAX_OUTPUT].decode(errors="replace").strip()
+            async with await start_process([command, *args], cwd=folder, env=env, stdout=out) as child:
+                status = await child.wait_finished()
+        except ProcessStartError as exc:
+            raise TranscriptionFailed(f"{command} can't be started ({exc})") from exc
+        if status != 0:
+            raise TranscriptionFailed(f"{command} ended with status {status}")
+        text = await asyncio.to_thread(_read_output_file, Path(folder)) or out.data
+        return text[:MAX_OUTPUT].decode(errors="replace").strip()
+
+
+def _replace_all(text: str, replaced: Mapping[str, str]) -> str:
+    for name, value in replaced.items():
+        text = text.replace(name, value)
+    return text
 
 
 def _read_output_file(folder: Path) -> bytes:

@@ -23,12 +23,13 @@ from ....core.mime import suffix_of
 from ....core.model_name import check_model_name
 from ....core.ports import ProcessGuard
 from ....core.providers import cli_model
+from ....net.processes import RUN_MARK_VARIABLE
 from ....net.tasks import finish
 from . import errors
 from .confinement import filter_environment, prepare_confined_folder, read_workspace_instructions
 from .dialect import CliAdapter, CliTurn, classify_error
 from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
-from .process import RUN_MARK_VARIABLE, CliCommand, CliProcess, CliSilentError
+from .process import CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
 from .settings import CliSettings, base_environment, cli_settings, find_secrets
@@ -240,7 +241,7 @@ class CliAttempt:
         prepared, adapter = self._prepared, self._prepared.adapter
         try:
             command = await prepared.build_command(self._cli_turn)
-            async with CliProcess(command, prepared.settings.timeouts, prepared.guard) as process:
+            async with await CliProcess.start(command, prepared.settings.timeouts, prepared.guard) as process:
                 async with aclosing(self._read_events(process)) as events:
                     async for event in events:
                         yield event
