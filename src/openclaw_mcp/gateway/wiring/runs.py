@@ -1,7 +1,8 @@
-"""The caretaker of what is remembered: opens the store and puts the rooms that live on it together."""
+"""Opens the store and builds the services that use it: sessions, runs, their methods and events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +14,7 @@ from ...core.ports import AgentRuntime, Toolbox
 from ...core.providers import model_for_run
 from ...core.rpc import Publish, RpcModule
 from ...core.sessions import Run, RunClaim, RunOptions, Session
-from ...store.runs import SqlRunRepository as RunBook
+from ...store.runs import SqlRunRepository
 from ...store.sessions import SqlSessionRepository
 from ...store.small_repositories import (
     SqlAuditTrail,
@@ -35,7 +36,7 @@ from ..sessions.session_reset import SessionReset
 
 
 class StoreServices(Struct, frozen=True, kw_only=True):
-    """Everything that lives on the store, ready to be used."""
+    """The store, its repositories, and the services built on them."""
 
     store: SqlStore
     sessions: SqlSessionRepository
@@ -46,29 +47,41 @@ class StoreServices(Struct, frozen=True, kw_only=True):
     nodes: SqlNodeRepository
     rpc_modules: tuple[RpcModule, ...]
     reset_session: Callable[[str], Awaitable[Json]]
-    """Begin a session anew."""
+    """Start a session's conversation again."""
+    run_events: RunEventPublisher
+
+    async def __aenter__(self) -> Self:
+        """Claim the runs that wait."""
+        await self.runs.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        try:
+            await self.runs.__aexit__(*exc)
+        finally:
+            self.run_events.close()
 
 
 RunScope = Callable[["StoreServices"], AbstractAsyncContextManager[object]]
 
 
 async def agent_caller(claim: RunClaim) -> Caller:
-    """The caller of a run where no rules are kept."""
+    """The caller of a run where there are no policy rules."""
     return caller_for_session(claim.session, claim.run.options)
 
 
 async def caller_under_rules(claim: RunClaim, rules: PolicyRules) -> Caller:
-    """The caller of a run where this book is kept."""
+    """The caller of a run under these rules."""
     return caller_for_session(claim.session, claim.run.options, rules=rules)
 
 
 def caller_for_session(
     session: Session, options: RunOptions, *, rules: PolicyRules | None = None, apps: Iterable[str] = ()
 ) -> Caller:
-    """As whom a session's agent calls tools: itself, there, for whoever started the run; the rules do the rest.
+    """The caller that a session's agent calls tools as: the agent, in this session, for the person who started the run.
 
-    `apps` are sources that apps lend to this session. The same for every run of a session that the same person
-    started, so that the desk knows the caller again.
+    `apps` are the tool sources of apps in this session. The caller is equal for all runs of a session that the same
+    person started, so that the dispatcher's caches serve them all.
     """
     given = options.grant
     owner = given.owner
@@ -82,7 +95,7 @@ def caller_for_session(
         owner=owner,
         depth=max(given.depth, session.spawn_depth or 0),
         spawned_by=session.spawned_by,
-        # A session's own folder is the owner's choice for the owner's work, whoever else writes there.
+        # A session's own folder is the owner's choice for the owner's work, not for that of others in the session.
         folder=_folder_or_none(options.cwd or (session.entry.get("cwd") if owner else None)),
         tools=_intersect_tools(given.tools, options.tools_allow),
     )
@@ -97,7 +110,7 @@ def _folder_or_none(chosen: object) -> str | None:
 
 
 def _intersect_tools(granted: frozenset[str] | None, requested: list[str] | None) -> frozenset[str] | None:
-    """The tools a run is kept to: what its grant names, what whoever planned it named, or both at once."""
+    """The tools a run is limited to: those its grant names, those its request names, or those in both."""
     if requested is None:
         return granted
     named = frozenset(requested)
@@ -106,66 +119,75 @@ def _intersect_tools(granted: frozenset[str] | None, requested: list[str] | None
 
 @asynccontextmanager
 async def open_store_services(
-    location: str,
+    location: str, publish: Publish, *, run_scope: RunScope | None = None, **options: Any
+) -> AsyncIterator[StoreServices]:
+    """Open the store, end what a crash left, claim what waits; on leaving, stop the runs and write what is pending.
+
+    `run_scope` is entered before the first run begins and left after the last has ended; `options` are those of
+    `build_store_services`.
+    """
+    async with open_store(location) as store:
+        services = build_store_services(store, publish, **options)
+        async with nullcontext() if run_scope is None else run_scope(services), services:
+            yield services
+
+
+def build_store_services(
+    store: SqlStore,
     publish: Publish,
     *,
     roster: Callable[[], AgentRoster] = AgentRoster,
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
     make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
-    run_scope: RunScope | None = None,
     media_settings: Callable[[], Json] = dict,
-) -> AsyncIterator[StoreServices]:
-    """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
+) -> StoreServices:
+    """The services on an open store. No run begins before they are entered.
 
-    `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
-    entered before the first run begins and left after the last has ended. `media` is the config's `tools.media`.
+    `runtimes`, by name, may grow while this lasts; `demo` is always there. `media_settings` reads the config's
+    `tools.media`.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
 
-    def pick(run: Run) -> AgentRuntime:
+    def select_runtime(run: Run) -> AgentRuntime:
         name = roster().get_agent(run.agent_id).runtime
         found = known.get(name)
         if found is not None:
             return found
         return demo if name == demo.id else UnconfiguredRuntime(name, dict.fromkeys((demo.id, *known)))
 
-    def patience(run: Run) -> float | None:
+    def timeout_for(run: Run) -> float | None:
         return roster().get_agent(run.agent_id).settings.timeout_seconds
 
-    async with open_store(location) as store:
-        sessions = SqlSessionRepository(store)
-        reader = AttachmentReader(media_settings, sessions.blob)
-        runs = LocalRunExecutor(
-            RunBook(store),
-            sessions,
-            select_runtime=pick,
-            resolve_caller=make_caller,
-            tools=tools,
-            prepare_turn=reader.prepare,
-            timeout_for=patience,
-        )
-        feed = RunEventPublisher(publish, roster)
-        quiet = runs.events.connect(feed.on_run_event)
-        reset = SessionReset(sessions, runs, feed, roster=roster)
-        chat = ChatMethods(sessions, runs, feed, publish, roster=roster, reset=reset)
-        room = SessionMethods(
-            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send,
-            reset=reset,
-        )  # fmt: skip
-        memory = StoreServices(
-            store=store,
-            sessions=sessions,
-            runs=runs,
-            config_history=SqlConfigHistory(store),
-            audit=SqlAuditTrail(store),
-            devices=SqlDeviceRepository(store),
-            nodes=SqlNodeRepository(store),
-            rpc_modules=(room, chat),
-            reset_session=reset,
-        )
-        async with nullcontext() if run_scope is None else run_scope(memory), runs:
-            yield memory
-        quiet()
-        feed.close()
+    sessions = SqlSessionRepository(store)
+    reader = AttachmentReader(media_settings, sessions.blob)
+    runs = LocalRunExecutor(
+        SqlRunRepository(store),
+        sessions,
+        select_runtime=select_runtime,
+        resolve_caller=make_caller,
+        tools=tools,
+        prepare_turn=reader.prepare,
+        timeout_for=timeout_for,
+    )
+    run_events = RunEventPublisher(publish, roster)
+    runs.events.connect(run_events.on_run_event)
+    reset = SessionReset(sessions, runs, run_events, roster=roster)
+    chat_methods = ChatMethods(sessions, runs, run_events, publish, roster=roster, reset=reset)
+    session_methods = SessionMethods(
+        sessions, SqlIdempotencyRepository(store), runs, run_events, roster=roster, path=store.location,
+        send=chat_methods.send, reset=reset,
+    )  # fmt: skip
+    return StoreServices(
+        store=store,
+        sessions=sessions,
+        runs=runs,
+        config_history=SqlConfigHistory(store),
+        audit=SqlAuditTrail(store),
+        devices=SqlDeviceRepository(store),
+        nodes=SqlNodeRepository(store),
+        rpc_modules=(session_methods, chat_methods),
+        reset_session=reset,
+        run_events=run_events,
+    )
