@@ -1,4 +1,4 @@
-"""The whole of openclaw.json, and how a file becomes it."""
+"""All of openclaw.json, and how a file is read into it."""
 
 from typing import Annotated, Any
 
@@ -78,8 +78,8 @@ class Config(Section, frozen=True):
 def read_config(resolved: Json) -> Config:
     """The config of a file that the schema accepts, `${NAME}` replaced. Every agent holds what `agents.defaults` sets
     for it; what neither sets has the default declared here."""
-    whole: Json = _whole_numbers(resolved)
-    config = msgspec.convert({**whole, "agents": _merge_agents(whole.get("agents", {}))}, Config)
+    written: Json = _whole_numbers(resolved)
+    config = msgspec.convert({**written, "agents": _merge_agents(written.get("agents", {}))}, Config)
     return msgspec.structs.replace(config, cron=check_cron_settings(config.cron))
 
 
