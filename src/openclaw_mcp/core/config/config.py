@@ -19,6 +19,7 @@ from .gateway import (
 )
 from .keys import ACCESS, ADDRESS, FILES, FREE, PERMISSIONS, PROGRAM, SECRET, SENDERS, UNKNOWN, Section, key
 from .models import ModelsConfig
+from .tools import MediaSettings
 
 
 class LoggingConfig(Section, frozen=True):
@@ -73,6 +74,11 @@ class Config(Section, frozen=True):
     browser: Annotated[Json, key("Browser", UNKNOWN, reload="hot", unused=True)] = {}
     talk: Annotated[Json, key("Speech", UNKNOWN, unused=True)] = {}
     wizard: Annotated[Json, key("Set-up", UNKNOWN, unused=True)] = {}
+
+    @property
+    def media(self) -> MediaSettings:
+        """`tools.media`. Raises ValidationError: the schema accepts everything below `tools`."""
+        return msgspec.convert(self.tools.get("media", {}), MediaSettings)
 
 
 def read_config(resolved: Json) -> Config:

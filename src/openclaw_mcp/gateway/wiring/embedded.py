@@ -54,7 +54,7 @@ class EmbeddedGateway:
                 self._events.emit,
                 roster=lambda: roster,
                 runtimes={**models, **clis},
-                media_settings=lambda: snapshot.config.tools.get("media", {}),
+                media_settings=lambda: snapshot.config.media,
                 tools=await self._open_tools(snapshot.config.mcp.servers, book),
                 make_caller=lambda claim: caller_under_rules(claim, book),
             )

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.agents import AgentRoster
+from ...core.config.tools import MediaSettings
 from ...core.model import Caller, Grant, Json
 from ...core.owner import is_owner
 from ...core.ports import AgentRuntime, Toolbox
@@ -115,12 +116,13 @@ async def open_store_services(
     tools: Toolbox | None = None,
     make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
     run_scope: RunScope | None = None,
-    media_settings: Callable[[], Json] = dict,
+    media_settings: Callable[[], MediaSettings] = MediaSettings,
 ) -> AsyncIterator[StoreServices]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
     `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
-    entered before the first run begins and left after the last has ended. `media` is the config's `tools.media`.
+    entered before the first run begins and left after the last has ended. `media_settings` is the config's
+    `tools.media`.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
