@@ -95,7 +95,7 @@ def _limit(method: RpcMethod) -> str:
     return "" if method.per_minute is None else f" at most {method.per_minute} a minute"
 
 
-def tools(house: Sequence[ToolSpec]) -> str:
+def tools(own_tools: Sequence[ToolSpec]) -> str:
     """Each tool of each surface."""
     with TemporaryDirectory() as place:
         node = LocalNode(Path(place), NodeSettings())
@@ -104,7 +104,7 @@ def tools(house: Sequence[ToolSpec]) -> str:
     for title, specs in (
         ("The node: `openclaw node`", machine),
         ("The order: `openclaw mcp-server`", [ORDER_TOOL]),
-        ("The gateway's own: `/mcp`, `tools.invoke`, agents", house),
+        ("The gateway's own: `/mcp`, `tools.invoke`, agents", own_tools),
     ):
         parts += [f"## {title}\n", *(_tool(spec) for spec in specs)]
     return "\n".join(parts)
@@ -175,30 +175,33 @@ def _kind(schema: Any) -> str:
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def _flat(words: str) -> str:
-    return " ".join(words.split())
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
-def _cell(words: str) -> str:
-    return _flat(words).replace("|", "\\|")
+def _cell(text: str) -> str:
+    return _flat(text).replace("|", "\\|")
 
 
-async def _asked() -> tuple[Sequence[RpcMethod], Sequence[ToolSpec]]:
+async def _offered() -> tuple[Sequence[RpcMethod], Sequence[ToolSpec]]:
     """What a gateway with nothing configured offers."""
     with TemporaryDirectory() as place:
-        async with assemble_gateway(GatewayOptions(folder=Path(place), token="t" * 64), "ws://127.0.0.1:1") as whole:
-            return whole.gateway.rpc_server.methods, _house(whole)
+        async with assemble_gateway(
+            GatewayOptions(folder=Path(place), token="t" * 64), "ws://127.0.0.1:1"
+        ) as assembled:
+            return assembled.gateway.rpc_server.methods, _gateway_tools(assembled)
 
 
-def _house(whole: AssembledGateway) -> Sequence[ToolSpec]:
-    return [offer.spec for offers in whole.gateway.registry.tools_by_name().values() for offer in offers]
+def _gateway_tools(assembled: AssembledGateway) -> Sequence[ToolSpec]:
+    return [offer.spec for offers in assembled.gateway.registry.tools_by_name().values() for offer in offers]
 
 
 def main() -> int:
     os.environ.pop("OPENCLAW_GATEWAY_PORT", None)
-    offered, house = asyncio.run(_asked())
+    offered, own_tools = asyncio.run(_offered())
     pages = {
-        "commands.md": commands(), "methods.md": methods(offered), "tools.md": tools(house), "config-keys.md": config(),
+        "commands.md": commands(), "methods.md": methods(offered), "tools.md": tools(own_tools),
+        "config-keys.md": config(),
         "openclaw.schema.json": json.dumps(ConfigSchema().json_schema, indent=2, ensure_ascii=False) + "\n",
     }  # fmt: skip
     stale = []

@@ -99,7 +99,7 @@ def test_a_tool_of_a_server_or_a_node_is_judged_as_the_gateway_judges_it(state: 
     ("words", "doubt"),
     [
         (["message_send", "--session", "agent:ghost:main"], "no agent 'ghost' is configured"),
-        (["mesage_send", "--agent", "ops"], "the house has no tool 'mesage_send'"),
+        (["mesage_send", "--agent", "ops"], "this package has no tool 'mesage_send'"),
         (["git__log", "--agent", "ops", "--source", "mcp/git"], "mcp.servers names no server 'git'"),
         (["desk__run", "--agent", "ops"], "only while a node 'desk' is connected"),
     ],

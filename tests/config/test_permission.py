@@ -327,7 +327,7 @@ def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp
         with pytest.raises(RpcError, match="an agent's run may not change gateway"):
             await room.ask("config.set", RUN, raw='{"ui": {"seamColor": "#222"}}')
         room.path.write_text('{"tools": {"deny": ["exec"]')
-        with pytest.raises(RpcError, match="a person must mend it"):
+        with pytest.raises(RpcError, match="a person must correct it"):
             await room.ask("config.set", RUN, raw="{}")
         assert room.path.read_text() == '{"tools": {"deny": ["exec"]'
 

@@ -49,18 +49,18 @@ def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     gateway = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
     yield from _check_gateway(gateway)
     yield from _check_ports(folder)
-    shown = redaction.redact_secrets(snapshot.parsed, redaction.MASK)
+    redacted = redaction.redact_secrets(snapshot.parsed, redaction.MASK)
     if snapshot.is_valid:
-        yield from doctor_agents.check_agents(config, shown)
+        yield from doctor_agents.check_agents(config, redacted)
     yield from doctor_agents.check_cli_agents()
-    yield from doctor_agents.check_servers(config, shown)
+    yield from doctor_agents.check_servers(config, redacted)
     yield from _run_check("node", lambda: doctor_agents.check_node(folder))
     yield from _run_check("rules", lambda: doctor_agents.check_exec_rules(folder))
     yield from _run_check("clients", lambda: doctor_files.check_clients(folder))
 
 
 def _run_check(area: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What a check found; what keeps it from looking is a finding too."""
+    """The findings of a check; a failure of the check is a finding too."""
     try:
         return list(check())
     except OpenClawError as exc:
@@ -69,15 +69,15 @@ def _run_check(area: str, check: Callable[[], Iterable[Finding]]) -> list[Findin
 
 def _check_program() -> Iterator[Finding]:
     ours, found = Path(sys.argv[0]), shutil.which("openclaw")
-    words = f"openclaw-mcp {__version__} on Python {sys.version.split()[0]}"
+    text = f"openclaw-mcp {__version__} on Python {sys.version.split()[0]}"
     if found is None:
         remedy = f"name it by its full path in clients' settings: {ours.resolve()}"
-        yield note("program", f"{words}; openclaw is not on the PATH", remedy)
+        yield note("program", f"{text}; openclaw is not on the PATH", remedy)
     elif ours.exists() and Path(found).resolve() != ours.resolve():
         remedy = "call this program openclaw-mcp where both are installed; openclaw connect writes its full path"
-        yield note("program", f"{words}; the openclaw on the PATH is another one, {found}", remedy)
+        yield note("program", f"{text}; the openclaw on the PATH is another one, {found}", remedy)
     else:
-        yield fine("program", f"{words}, {found}")
+        yield fine("program", f"{text}, {found}")
 
 
 def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
@@ -88,8 +88,8 @@ def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
     elif probe.is_configured:
         yield attention("gateway", probe.problem, "start it, or correct the address that was set for it")
     else:
-        words = f"none answers at {probe.url}; orders are carried out by the agent in the server's own process"
-        yield note("gateway", words, "openclaw up starts one")
+        text = f"none answers at {probe.url}; orders are carried out by the agent in the server's own process"
+        yield note("gateway", text, "openclaw up starts one")
     for issue in probe.issues:
         yield attention("channels", issue, "openclaw channels shows each; correct its settings with openclaw config")
 

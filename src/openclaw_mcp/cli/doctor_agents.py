@@ -1,4 +1,4 @@
-"""The doctor on whoever does the work: agents and their keys, CLI agents, MCP servers, this machine's node."""
+"""The doctor on agents and their keys, CLI agents, MCP servers and this machine's node."""
 
 import asyncio
 import shlex
@@ -37,42 +37,42 @@ DIALECTS: Final[tuple[CliAdapter, ...]] = (ClaudeAdapter(), GeminiAdapter(), Cod
 def check_agents(config: Config, redacted_config: Json) -> Iterator[Finding]:
     """Each agent the config names: what it runs on, and whether that is there.
 
-    `shown`: the config as it is written, its secrets hidden; findings repeat nothing else of what may hold one.
+    `redacted_config`: the config as written, its secrets hidden; findings repeat nothing else that may hold one.
     """
-    for card in roster_from_config(config).agents:
-        yield _check_agent(card, config, redacted_config)
+    for agent in roster_from_config(config).agents:
+        yield _check_agent(agent, config, redacted_config)
 
 
-def _check_agent(card: AgentProfile, config: Config, redacted_config: Json) -> Finding:
-    dialect = next((each for each in DIALECTS if each.id == card.runtime), None)
-    who = f"agent {card.id}"
-    if card.runtime == "demo":
-        words = f"{who} is the demo, which repeats what it hears; no model is configured"
-        return note("agents", words, "openclaw config set agents.defaults.model PROVIDER/MODEL")
+def _check_agent(agent: AgentProfile, config: Config, redacted_config: Json) -> Finding:
+    dialect = next((each for each in DIALECTS if each.id == agent.runtime), None)
+    label = f"agent {agent.id}"
+    if agent.runtime == "demo":
+        text = f"{label} is the demo, which repeats each message; no model is configured"
+        return note("agents", text, "openclaw config set agents.defaults.model PROVIDER/MODEL")
     if dialect is not None:
-        command = card.settings.runtime_command or dialect.program
+        command = agent.settings.runtime_command or dialect.program
         if shutil.which(command) is None:
             remedy = f"{dialect.install}, or set the agent's runtimeCommand"
-            return attention("agents", f"{who} runs on {dialect.title}, and there is no program {command}", remedy)
-        return fine("agents", f"{who} runs on {dialect.title} ({command})")
-    return _check_model(card, config, redacted_config, who)
+            return attention("agents", f"{label} runs on {dialect.title}, and there is no program {command}", remedy)
+        return fine("agents", f"{label} runs on {dialect.title} ({command})")
+    return _check_model(agent, config, redacted_config, label)
 
 
-def _check_model(card: AgentProfile, config: Config, redacted_config: Json, label: str) -> Finding:
+def _check_model(agent: AgentProfile, config: Config, redacted_config: Json, label: str) -> Finding:
     providers = read_providers(config.models)
-    first, _ = model_choices(card.settings.model)
+    first, _ = model_choices(agent.settings.model)
     if not first:
         remedy = "openclaw config set agents.defaults.model PROVIDER/MODEL"
-        return attention("agents", f"{label} runs on {card.runtime} and has no model", remedy)
+        return attention("agents", f"{label} runs on {agent.runtime} and has no model", remedy)
     try:
-        if card.runtime == "openclaw":
+        if agent.runtime == "openclaw":
             provider: ModelProvider | None = providers.get(split_model_name(first, providers)[0])
         else:
-            provider = choose_model(first, providers, namesake=card.runtime).provider
+            provider = choose_model(first, providers, namesake=agent.runtime).provider
     except BadRequest as exc:
         return attention("agents", f"{label}: {exc}", "correct it with openclaw config set")
     if provider is None:
-        return attention("agents", f"{label}: nobody set up the provider of {first}", "add it to models.providers")
+        return attention("agents", f"{label}: the provider of {first} is not configured", "add it to models.providers")
     trouble = asyncio.run(_key_problem(provider))
     if trouble:
         return attention(
@@ -99,12 +99,12 @@ async def _key_problem(provider: ModelProvider) -> str:
 def check_cli_agents() -> Iterator[Finding]:
     found = {each.title: shutil.which(each.program) for each in DIALECTS}
     here = [f"{title} ({path})" for title, path in found.items() if path]
-    words = f"found {', '.join(here)}" if here else "none of Claude Code, Gemini CLI, Codex and OpenCode is on the PATH"
-    yield fine("cli agents", words) if here else note("cli agents", words)
+    text = f"found {', '.join(here)}" if here else "none of Claude Code, Gemini CLI, Codex and OpenCode is on the PATH"
+    yield fine("cli agents", text) if here else note("cli agents", text)
 
 
 def check_servers(config: Config, redacted_config: Json) -> Iterator[Finding]:
-    """The entries of `mcp.servers`: whether each can be started. None is. `shown`: as for `agents`."""
+    """The entries of `mcp.servers`: whether each can be started. None is. `redacted_config`: as for agents."""
     for name, value in config.mcp.servers.items():
         yield _check_server(name, value, value_at(redacted_config, ("mcp", "servers", name)))
 
@@ -113,7 +113,7 @@ def _check_server(name: str, value: Json, redacted_entry: Json) -> Finding:
     try:
         entry = read_entry(name, value)
     except BadServerEntry as exc:
-        return attention("servers", str(exc), f"openclaw mcp remove {name} and openclaw mcp add {name} write it anew")
+        return attention("servers", str(exc), f"openclaw mcp remove {name} and openclaw mcp add {name} write it again")
     if not entry.enabled:
         return note("servers", f"{name} is switched off")
     match entry.target:
@@ -121,15 +121,15 @@ def _check_server(name: str, value: Json, redacted_entry: Json) -> Finding:
             if cwd is not None and not Path(cwd).is_dir():
                 return attention("servers", f"{name} is to start in {cwd}, which is no folder", "correct its cwd")
             if shutil.which(command, path=env.get("PATH")) is None:
-                words = f"{name} can't be started: there is no program {command}"
-                return attention("servers", words, "install it, or give its full path in the entry")
+                text = f"{name} can't be started: there is no program {command}"
+                return attention("servers", text, "install it, or give its full path in the entry")
             return fine("servers", f"{name} starts {command}; openclaw mcp tools {name} tries it")
         case ServerAddress():
             return fine("servers", f"{name} is at {redacted_entry['url']}; openclaw mcp tools {name} tries it")
 
 
 def check_exec_rules(folder: Path) -> Iterator[Finding]:
-    """The exec rules that let through more than their words say. Raises BadPolicy."""
+    """The exec rules that let through more than they seem to. Raises BadPolicy."""
     approvals = ExecAuthorizer(
         state_dir=folder, prompt_router=PromptRouter(seconds=lambda: 0, ask_in_client=lambda: False)
     )
@@ -148,10 +148,10 @@ def check_exec_rules(folder: Path) -> Iterator[Finding]:
 
 
 def check_node(folder: Path) -> Iterator[Finding]:
-    standings = LocalNode(folder).capabilities.statuses()
-    missing = [standing for standing in standings if standing.missing]
-    words = f"{len(standings) - len(missing)} of {len(standings)} commands work on this machine"
-    yield note("node", words, "openclaw node doctor says why the others do not") if missing else fine("node", words)
+    statuses = LocalNode(folder).capabilities.statuses()
+    missing = [status for status in statuses if status.missing]
+    text = f"{len(statuses) - len(missing)} of {len(statuses)} commands work on this machine"
+    yield note("node", text, "openclaw node doctor says why the others do not") if missing else fine("node", text)
     try:
         TokenFile(folder).current_token()
     except BadToken as exc:

@@ -96,11 +96,11 @@ def check_store(folder: Path, config: Config) -> Iterator[Finding]:
     if version is None:
         yield note("store", f"{redact_location(where)} has no tables yet; the next start makes them")
     elif version > REVISION:
-        words = f"{redact_location(where)} was written by a newer version (tables {version}, ours {REVISION})"
-        yield attention("store", words, "upgrade openclaw-mcp, or use another state directory")
+        message = f"{redact_location(where)} was written by a newer version (tables {version}, ours {REVISION})"
+        yield attention("store", message, "upgrade openclaw-mcp, or use another state directory")
     elif version < REVISION:
-        words = f"{redact_location(where)} has the tables of a development version ({version}, ours {REVISION})"
-        yield attention("store", words, "open it once with a version that has tables 0005, or use another directory")
+        message = f"{redact_location(where)} has the tables of a development version ({version}, ours {REVISION})"
+        yield attention("store", message, "open it once with a version that has tables 0005, or use another directory")
     else:
         yield fine("store", f"{redact_location(where)} is sound, tables {version}")
     if not is_url(where):
@@ -139,18 +139,18 @@ def _server_schema_version(location: str) -> str | None:
 
 def check_clients(folder: Path) -> Iterator[Finding]:
     """Whether what `openclaw connect` wrote is still in the clients' settings."""
-    book = SettingsEditor(folder).records()
-    if not book:
+    records = SettingsEditor(folder).records()
+    if not records:
         yield note("clients", "no client was given our surfaces", "openclaw connect CLIENT does it")
-    for file, written in book.items():
+    for file, written in records.items():
         client = CLIENTS.get(written.client)
         title = client.title if client else written.client
         missing = _absent_entries(Path(file), written)
         if missing:
-            words = f"{title} no longer has {', '.join(missing)} in {file}"
+            message = f"{title} no longer has {', '.join(missing)} in {file}"
             yield attention(
                 "clients",
-                words,
+                message,
                 f"openclaw connect {written.client} writes it again, openclaw disconnect {written.client} forgets it",
             )
         else:

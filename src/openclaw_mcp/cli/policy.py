@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _caller_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", help="who offers the tool: mcp/files, node/desk (default: by the tool's name)")
+    parser.add_argument("--source", help="who offers the tool: mcp/files, node/laptop (default: by the tool's name)")
     parser.add_argument("--session", metavar="KEY", help="session key, for instance agent:main:telegram:group:-100")
     parser.add_argument("--agent", metavar="ID", help="agent (default: the session's, else the default agent)")
     parser.add_argument("--model", metavar="M", help="the model a run names (default: the agent's, with its fallbacks)")
@@ -57,27 +57,27 @@ def _caller_arguments(parser: argparse.ArgumentParser) -> None:
         "--door", choices=get_args(EntryPoint), default="cli", help="how the call comes in (default cli)"
     )
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="rule book (default: openclaw.json in the state dir)"
+        "--config", metavar="FILE", type=Path, help="config with the rules (default: openclaw.json in the state dir)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Status 0 whatever the decision is: the question was answered."""
-    book = read_rules(options.config)
-    rules = ConfigPolicy(book)
-    caller = caller_from_options(options, book)
+    """Status 0 for every decision: the question was answered."""
+    rules = read_rules(options.config)
+    policy = ConfigPolicy(rules)
+    caller = caller_from_options(options, rules)
     if options.verb == "explain":
-        source = options.source or guess_source(options.tool, book)
-        explanation = rules.explain(caller, source, ToolSpec(name=options.tool))
-        doubts = _caveats(explanation, book)
+        source = options.source or guess_source(options.tool, rules)
+        explanation = policy.explain(caller, source, ToolSpec(name=options.tool))
+        caveats = _caveats(explanation, rules)
         print(
-            _to_json(_explanation_json(explanation, doubts))
+            _to_json(_explanation_json(explanation, caveats))
             if options.json
-            else _format_explanation(explanation, doubts)
+            else _format_explanation(explanation, caveats)
         )
         return 0
-    explanations = [rules.explain(caller, options.source or CLAW_SOURCE, ToolSpec(name=name)) for name in CLAW_TOOLS]
+    explanations = [policy.explain(caller, options.source or CLAW_SOURCE, ToolSpec(name=name)) for name in CLAW_TOOLS]
     print(_to_json(_tool_list_json(explanations)) if options.json else _format_tool_list(explanations))
     return 0
 
@@ -103,7 +103,7 @@ def read_rules(path: Path | None) -> PolicyRules:
 
 
 def parse_rules(data: bytes) -> PolicyRules:
-    """The rules in a configuration file's bytes. Never raises: a book that can't be read refuses everything."""
+    """The rules in a configuration file's bytes. Never raises: rules that can't be read refuse every tool."""
     try:
         return policy_rules.from_config(parsing.parse(data.decode(errors="replace")))
     except BadRequest as exc:
@@ -111,7 +111,7 @@ def parse_rules(data: bytes) -> PolicyRules:
 
 
 def guess_source(tool: str, rules: PolicyRules) -> str:
-    """Who offers a tool of this name: a server that is configured, a node, the house."""
+    """Who offers a tool of this name: a configured server, a node, or this package."""
     prefixes = server_names(rules.mcp.servers)
     offering = [name for name, prefix in prefixes.items() if tool.lower().startswith(f"{prefix}{SEPARATOR}".lower())]
     if offering:
@@ -125,7 +125,7 @@ def state_dir() -> Path:
 
 
 def caller_from_options(options: argparse.Namespace, rules: PolicyRules) -> Caller:
-    """A caller as a door would make it. Whoever types here is the owner; a sender is when the rules say so."""
+    """A caller as an entry point would make it. Without a sender it is the owner; a sender is if the rules say so."""
     sender = Sender(
         id=options.sender, e164=options.sender_e164, username=options.sender_username, name=options.sender_name
     )
@@ -153,7 +153,7 @@ def caller_from_options(options: argparse.Namespace, rules: PolicyRules) -> Call
 
 
 def _possible_models(options: argparse.Namespace, rules: PolicyRules) -> tuple[str, ...]:
-    """Those that may answer. A provider alone stands for itself: no run names it so."""
+    """The models that may answer. A provider alone counts as one: no run names it so."""
     model, provider = options.model, options.provider
     if provider and "/" in provider:
         model, provider = provider, None
@@ -166,26 +166,26 @@ def _possible_models(options: argparse.Namespace, rules: PolicyRules) -> tuple[s
 def _caveats(explanation: Explanation, rules: PolicyRules) -> list[str]:
     """Why the gateway may refuse what the rules allow."""
     source, agent = explanation.source, explanation.subject.agent
-    doubts = []
+    caveats = []
     if rules.problem is None and not rules.has_agent(agent):
-        doubts.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
+        caveats.append(f"no agent {agent!r} is configured, so the gateway has no session of it")
     if explanation.subject.depth and not explanation.subject.groups:
-        doubts.append(
+        caveats.append(
             "a sub-agent is under the rules of the group its work began in; if there is one, name it with --group"
         )
     if source == CLAW_SOURCE and not is_builtin_name(explanation.tool):
-        doubts.append(f"the house has no tool {explanation.tool!r}; name who offers it with --source")
+        caveats.append(f"this package has no tool {explanation.tool!r}; name who offers it with --source")
     if source.startswith(SERVER_PREFIX) and source.removeprefix(SERVER_PREFIX) not in rules.mcp.servers:
-        doubts.append(f"mcp.servers names no server {source.removeprefix(SERVER_PREFIX)!r}")
+        caveats.append(f"mcp.servers names no server {source.removeprefix(SERVER_PREFIX)!r}")
     if source.startswith(NODE_PREFIX):
-        doubts.append(f"it is there only while a node {source.removeprefix(NODE_PREFIX)!r} is connected and offers it")
-    return doubts
+        caveats.append(f"it is there only while a node {source.removeprefix(NODE_PREFIX)!r} is connected and offers it")
+    return caveats
 
 
 def _format_explanation(explanation: Explanation, caveats: Sequence[str]) -> str:
     decision = explanation.decision
     lines = [f"{explanation.tool}: {'allowed' if decision.allowed else 'refused'}", f"  because {decision.reason}"]
-    lines += [*(f"  but {doubt}" for doubt in caveats), ""]
+    lines += [*(f"  but {caveat}" for caveat in caveats), ""]
     width = max(len(verdict.step) for verdict in explanation.steps)
     decided = [verdict for verdict in explanation.steps if verdict.outcome == ("allow" if decision.allowed else "deny")]
     for verdict in explanation.steps:

@@ -1,4 +1,4 @@
-"""The config file: read whole, checked, replaced whole, with a lock so that two writers do not undo each other."""
+"""The config file: read, checked and replaced as one, under a lock, so that no writer undoes another's change."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ CONFIG_FILE: Final = "openclaw.json"
 HASH_KEY_FILE: Final = "config-hash.key"
 
 WriteCheck = Callable[["Snapshot", "Snapshot"], None]
-"""Looks at what is there and what is about to be written, and raises what speaks against it."""
+"""Compares the file as it is with what is about to be written; raises when that may not be."""
 
 
 class ConfigInvalid(OpenClawError):
@@ -62,32 +62,31 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def is_readable(self) -> bool:
-        """Valid or not, its text could be understood."""
+        """Valid or not, its text could be parsed."""
         return self.is_valid or bool(self.parsed)
 
 
 def allow_any(before: Snapshot, after: Snapshot) -> None:
-    """Whoever can write the file by hand needs no permission."""
+    """For callers who could as well edit the file by hand."""
 
 
 class ConfigFile:
     def __init__(
         self,
         folder: Path,
-        schema: ConfigSchema | None = None,
         *,
         environment: Mapping[str, str] = os.environ,
         key: bytes | None = None,
     ) -> None:
-        """`key`: what hashes are made with; by default the one kept in the folder. With one given, nothing is made."""
+        """`key`: the key of the hashes; by default the one stored in the folder, which is created if there is none."""
         self.path = folder / CONFIG_FILE
-        self.schema = schema or ConfigSchema()
+        self.schema = ConfigSchema()
         self._environment = environment
-        # Keyed, so that a hash shown to clients tells nothing about the secrets it covers.
+        # Keyed, so that clients learn nothing from a hash about the secrets it covers.
         self._key = key or create_if_absent(make_private_folder(folder) / HASH_KEY_FILE, secrets.token_bytes(32))
 
     def read(self) -> Snapshot:
-        """What the file says now. A file that can't be understood is a snapshot with issues, not an empty config."""
+        """The file as it is now. A file that can't be parsed is a snapshot with issues, not an empty config."""
         data = read_if_exists(self.path)
         return self.parse_snapshot("" if data is None else data.decode(errors="replace"), exists=data is not None)
 
@@ -113,7 +112,7 @@ class ConfigFile:
         )
 
     def redact_config(self, snapshot: Snapshot) -> Json:
-        """Its config, with defaults, fit to be seen: secrets are hidden, and `${NAME}` stands as it is written."""
+        """Its config with defaults, for display: secrets are hidden, and `${NAME}` is shown as it is written."""
         return self.schema.fill_defaults(redaction.redact_secrets(snapshot.parsed))
 
     def _hash(self, raw: str) -> str:
@@ -122,7 +121,7 @@ class ConfigFile:
 
     @contextmanager
     def lock(self) -> Iterator[Snapshot]:
-        """The file as it is, nobody else writing it meanwhile."""
+        """The file as it is; no other process writes it meanwhile."""
         descriptor = open_private(self.path.with_name(f".{CONFIG_FILE}.lock"), os.O_RDWR | os.O_CREAT)
         try:
             lock_file(descriptor)  # on Windows the base hash alone guards a write
@@ -133,11 +132,11 @@ class ConfigFile:
     def replace(
         self, raw: str, *, base_hash: str | None, force: bool = False, check: WriteCheck = allow_any
     ) -> tuple[Snapshot, Snapshot]:
-        """Write `raw`, secrets restored: what was, and what is now on disk.
+        """Write `raw`, secrets restored: the snapshots before and after.
 
-        Raises ConfigStale unless `base` is the hash of what is there (`force` skips that), ConfigInvalid for contents
-        that can't be used, BadRequest for a secret kept beside an address it was not given for, and whatever `check`
-        raises. What was there stays beside it as `openclaw.json.bak`.
+        Raises ConfigStale unless `base_hash` is the hash of the file (`force` skips that), ConfigInvalid for contents
+        that are not valid, BadRequest for a secret kept beside an address it was not given for, and what `check`
+        raises. The file before stays beside it as `openclaw.json.bak`.
         """
         with self.lock() as before:
             if not force:
@@ -148,10 +147,10 @@ class ConfigFile:
             return before, self._write(before, restored, check)
 
     def change(self, edit: Callable[[Snapshot], Json], check: WriteCheck = allow_any) -> tuple[Snapshot, Snapshot]:
-        """Write what `edit` makes of the config as it is now: what was, and what is now on disk. Comments are lost.
+        """Write what `edit` makes of the config as it is now: the snapshots before and after. Comments are lost.
 
-        Nobody else writes in between, so that no change is lost and none is stale. A config that is not valid may be
-        mended so. Raises ConfigInvalid as `replace` does, and for a file that can't be understood.
+        No other process writes in between, so no change is lost and none is stale. A config that is not valid may be
+        corrected this way. Raises ConfigInvalid as `replace` does, and for a file that can't be parsed.
         """
         with self.lock() as before:
             if not before.is_readable:
@@ -183,6 +182,6 @@ def check_base_hash(before: Snapshot, base_hash: str | None) -> None:
 
 
 def invalid_config_error(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
-    """`path`: the file that holds what is wrong, for people of this machine."""
-    said = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
-    return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {said}", issues)
+    """`path`: the file, for people at this machine."""
+    listed = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
+    return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {listed}", issues)

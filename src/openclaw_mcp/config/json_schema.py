@@ -28,7 +28,7 @@ def config_schema() -> Json:
 
 
 def _schema_of(type: inspect.Type, *, defaults: bool) -> Json:
-    """`defaults`: whether defaults are named. Not where another level may set the value: shown there, one would seem to
+    """`defaults`: whether defaults are named. Not where another level may set the value: a default there would seem to
     override it."""
     match type:
         case inspect.Metadata():

@@ -1,6 +1,6 @@
 """Who may change which key of the config, as `core/config` declares it. Pure.
 
-`openclaw.json` holds the rules that bind agents. So a run, whatever started it, may change only what is `FREE`; for
+`openclaw.json` holds the rules that bind agents. So a run, however it was started, may change only what is `FREE`; for
 every other key the class says why it needs a person. A key without a class needs a person too.
 """
 
@@ -49,7 +49,7 @@ def _child(node: Json, step: str | int) -> Json | None:
     if "type" not in node:
         return None if "enum" in node or "const" in node else {}  # described by its title alone
     named = node.get("properties", {}).get(step, node.get("additionalProperties"))
-    if named is True:  # whatever is in an open object, in a list too, is of its class
+    if named is True:  # all that is below an open object is of its class
         return {}
     found = node.get("items") if isinstance(step, int) else named
     return found if isinstance(found, dict) else None

@@ -17,7 +17,7 @@ ConfigPath = tuple[str | int, ...]
 
 
 def parse(text: str) -> Json:
-    """The object `text` says. Raises BadRequest naming line and column."""
+    """The object in `text`. Raises BadRequest naming line and column."""
     if len(text.encode()) > LARGEST_CONFIG:
         raise BadRequest(f"the config is larger than {LARGEST_CONFIG} bytes")
     try:
@@ -62,7 +62,7 @@ def walk_values(value: Any, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath,
 
 
 def value_at(value: Any, path: ConfigPath) -> Any:
-    """What stands at `path`, None when nothing does."""
+    """The value at `path`, None when there is none."""
     for step in path:
         try:
             value = value[step]

@@ -1,4 +1,4 @@
-"""What a run may change of the config: judged by what differs between old and new, whatever form it came in. Pure."""
+"""What a run may change of the config, judged by the differences between old and new. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -34,20 +34,20 @@ class ConfigChangeDenied(OpenClawError):
 
 
 class _Absent:
-    """Stands for: there is no such key, no such entry."""
+    """There is no such key, no such entry."""
 
 
 ABSENT: Final = _Absent()
 
 
 def is_person(caller: Caller) -> bool:
-    """Whether a person's own client asks. Everybody else acts for somebody: a run, its programs, its sub-agents, and a
-    client that named the session it acts in."""
+    """Whether a person's own client asks. Every other caller acts for a run: its programs, its sub-agents, and a client
+    that named the session it acts in."""
     return caller.kind in ("local", "operator") and caller.grant is None and not caller.acts_in_session
 
 
 def check_run_changes(before: Json, after: Json, schema: Json) -> None:
-    """Raises NotForRuns unless every difference is one that a run may make. Both are as written, nothing resolved."""
+    """Raises ConfigChangeDenied unless every difference is one that a run may make. Both are as written."""
     # Where rules go by provider, another model is other rules.
     free = (FREE,) if has_provider_rules(before) else (FREE, MODEL)
     found = dict.fromkeys(
@@ -109,7 +109,7 @@ def _provider(model: str) -> str:
 
 
 def _is_default(path: ConfigPath, value: Any, schema: Json) -> bool:
-    """Whether the value says what holds without it. Of fixed keys alone: what one entry says hides what others do."""
+    """Whether the value is the default. Of fixed keys alone: the value of an entry may hide that of another level."""
     if value is ABSENT:
         return True
     node: Json | None = schema
@@ -119,5 +119,5 @@ def _is_default(path: ConfigPath, value: Any, schema: Json) -> bool:
 
 
 def _format_path(path: ConfigPath) -> str:
-    """For a sentence: names that are no plain words are not repeated."""
-    return ".".join(word if PLAIN_SEGMENT.fullmatch(word) else "*" for word in map(str, path))
+    """For a sentence: names with unusual characters are not repeated."""
+    return ".".join(step if PLAIN_SEGMENT.fullmatch(step) else "*" for step in map(str, path))

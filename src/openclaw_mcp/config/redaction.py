@@ -23,18 +23,18 @@ BAD_PLACEHOLDER: Final = (
     f"{REDACTED} stands for a stored secret: write it in quotes, alone or as it was shown, and nowhere else"
 )
 MASK: Final = "***"
-"""Stands for a secret where people read it and nobody writes it back."""
+"""Replaces a secret in texts that are only read, never written back."""
 NUMBERED_MARK: Final = re.compile(rf"{REDACTED}[0-9a-f]{{16}}_\d+")
 ONLY_REFERENCE: Final = re.compile(rf"(Bearer )?{REFERENCE.pattern}")
 USER_NAMED_SECTIONS: Final = frozenset(
     {"servers", "providers", "channels", "accounts", "groups", "entries", "identityLinks", "byProvider"}
 )
-"""What stands under these is named by people: a server called `monkey` is no key."""
+"""Entries below these have names that people chose: a server called `monkey` is no key."""
 KEY_SOURCES: Final = ("env", "file", "keyring")
 KEY_SOURCE_FIELDS: Final = frozenset({"source", "provider", "service", "path", "id"})
 """The names that tell where a key is kept: `apiKey: {source: "env", id: "A_KEY"}` holds none."""
 COMMAND_LINES: Final = frozenset({"command", "args", "cmd", "argv"})
-"""Names whose value may be a whole command line in one text."""
+"""Names whose value may be a command line in one text."""
 JSON_ARGUMENT: Final = re.compile(r"(?P<option>--?[\w.-]+=)?\s*(?P<json>[\[{].*)", re.DOTALL)
 """An argument that may be JSON."""
 TOML_ARGUMENT: Final = re.compile(r"(?P<name>[\w.\"'-]+\s*=).+", re.DOTALL)
@@ -44,7 +44,7 @@ COMMENT: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(//[^\n\r\u2
 
 
 def is_secret(root: Any, path: ConfigPath) -> bool:
-    """Whether a text or number in `whole` is secret by where it stands or what it says.
+    """Whether a text or number in `root` is secret by its path or by itself.
 
     A text that is merely `${A_REFERENCE}` to the environment is not.
     """
@@ -52,8 +52,8 @@ def is_secret(root: Any, path: ConfigPath) -> bool:
 
 
 def _redact_value(root: Any, path: ConfigPath, value: Any) -> str | None:
-    """What is shown in place of `value`, were it at `path` of `whole`, with `REDACTED` for what is left out; None: it
-    is no secret there."""
+    """The text that replaces `value` at `path` of `root`, with `REDACTED` for what is hidden; None: it is no secret
+    there."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return None
     if isinstance(value, str) and ONLY_REFERENCE.fullmatch(value):
@@ -70,7 +70,7 @@ def _redact_value(root: Any, path: ConfigPath, value: Any) -> str | None:
 
 
 def _redact_argument(root: Any, path: ConfigPath, holder: Any, value: str) -> str | None:
-    """What is shown of an argument that sets a variable, or is JSON or TOML with secrets in it."""
+    """The same for an argument that sets a variable, or is JSON or TOML with secrets in it."""
     if not isinstance(holder, list) or value.isalnum():
         return None
     name = variable_prefix(REFERENCE.sub("\0", value), _preceding_words(root, path, holder)) if "=" in value else None
@@ -92,11 +92,11 @@ def _preceding_words(root: Any, path: ConfigPath, holder: list[Any]) -> list[str
 
 
 def _redact_json(option: str, text: str) -> str | None:
-    """The JSON with its secrets hidden as in a config; what can't be read is hidden whole if it names a secret."""
+    """The JSON with its secrets hidden as in a config; what can't be parsed is hidden if it names a secret."""
     try:
         value = msgspec.json.decode(text)
-        shown = redact_secrets(value)
-        return None if shown == value else option + json.dumps(shown, ensure_ascii=False)
+        redacted = redact_secrets(value)
+        return None if redacted == value else option + json.dumps(redacted, ensure_ascii=False)
     except (msgspec.DecodeError, RecursionError):
         return REDACTED if SECRET_HINT.search(REFERENCE.sub("", text)) else None
 
@@ -112,13 +112,13 @@ def _is_secret_toml(text: str) -> bool:
 
 
 def _redact_address(path: ConfigPath, holder: Any, value: str) -> str | None:
-    """What is shown of an address of the web that is secret, or holds a secret: its host."""
-    shown = address_origin(value)
-    if shown is None:
+    """The same for a web address that is secret or holds a secret: its host stays."""
+    origin = address_origin(value)
+    if origin is None:
         return None
     plain = REFERENCE.sub("\0", value)
     by_name = "\0" not in plain and _is_private_address(path, holder) and has_private_path(plain)
-    return shown + REDACTED if by_name or has_random_segment(plain) or _contains_secret(value) else None
+    return origin + REDACTED if by_name or has_random_segment(plain) or _contains_secret(value) else None
 
 
 def _is_private_address(path: ConfigPath, holder: Any) -> bool:
@@ -154,7 +154,9 @@ def _follows_secret_option(path: ConfigPath, holder: Any) -> bool:
     before = holder[int(path[-1]) - 1]
     if not isinstance(before, str):
         return False
-    return before.startswith(REDACTED) or SECRET_OPTION.fullmatch(before) is not None  # a hidden one may have said so
+    return (
+        before.startswith(REDACTED) or SECRET_OPTION.fullmatch(before) is not None
+    )  # a hidden option may have been one
 
 
 def _is_secret_in_command(path: ConfigPath, holder: Any, value: str) -> bool:
@@ -180,20 +182,20 @@ def _contains_secret(value: str) -> bool:
 
 
 def redact_secrets(value: Any, mark: str = REDACTED) -> Any:
-    """A copy whose secrets read `mark`. Of what is not resolved: a value from the environment looks like any other."""
+    """A copy whose secrets are replaced by `mark`. For configs as written: a resolved `${NAME}` looks like any text."""
 
     def change(path: ConfigPath, inner: Any) -> Any:
-        shown = _redact_value(value, path, inner)
-        return inner if shown is None else shown.replace(REDACTED, mark)
+        redacted = _redact_value(value, path, inner)
+        return inner if redacted is None else redacted.replace(REDACTED, mark)
 
     return map_values(value, (), change)
 
 
 def redact_text(text: str, value: Json) -> str:
     """`text` with its secrets replaced, comments and layout kept where that is certain to hide them all."""
-    shown = redact_secrets(value)
+    redacted = redact_secrets(value)
     found = [(inner, _redact_value(value, path, inner)) for path, inner in walk_values(value)]
-    # A number can't be told from others by its text.
+    # Not numbers: a number may occur elsewhere in the text.
     texts = {inner: form for inner, form in found if isinstance(inner, str) and form is not None}
     text = COMMENT.sub(_filter_comment, text)
     for secret in sorted(texts, key=len, reverse=True):
@@ -201,12 +203,12 @@ def redact_text(text: str, value: Json) -> str:
             for written in (_escape_text(secret), json.dumps(secret)[1:-1], secret):
                 text = text.replace(f"{quote}{written}{quote}", f"{quote}{_escape_text(texts[secret])}{quote}")
     try:
-        hidden = parse(text) == shown
+        hidden = parse(text) == redacted
     except BadRequest:
         hidden = False
     if hidden and not any(secret in text or _escape_text(secret) in text for secret in texts if len(secret) > 3):
         return text
-    return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(redacted, indent=2, ensure_ascii=False) + "\n"
 
 
 def _filter_comment(match: "re.Match[str]") -> str:
@@ -252,23 +254,23 @@ def _is_different(text: str, wanted: Json) -> bool:
 
 
 def _find_stored_secret(value: Any, stored: Any, path: ConfigPath, placeholder: str) -> str | int | float:
-    """The secret stored where `path` leads in `value`, where `given` stands. Raises BadRequest when none is."""
-    whole, new, place = stored, value, []
+    """The secret stored at `path` of `value`, which holds `placeholder`. Raises BadRequest when there is none."""
+    root, new, place = stored, value, []
     for step in path:
         value, held, there = value[step], value_at(stored, (step,)), step
         name = value.get("id") if isinstance(value, dict) and isinstance(step, int) else None
         named = isinstance(name, str) and REDACTED not in name
         if named and value_at(held, ("id",)) != name and isinstance(stored, list):
-            # Things that have ids may have changed places: nobody must get another's secret.
+            # Entries with ids may have changed places: none may get another's secret.
             there = next((index for index, item in enumerate(stored) if value_at(item, ("id",)) == name), len(stored))
             held = value_at(stored, (there,))
         stored = held
         place.append(there)
     refers = isinstance(stored, str) and REFERENCE.search(stored)
-    shown = _redact_value(whole, tuple(place), stored)
-    if not refers and shown is None:
+    redacted = _redact_value(root, tuple(place), stored)
+    if not refers and redacted is None:
         raise BadRequest(f"{join_path(path)}: nothing is stored to keep there; write the value itself")
-    if placeholder not in (REDACTED, shown):
+    if placeholder not in (REDACTED, redacted):
         raise BadRequest(f"{join_path(path)}: {BAD_PLACEHOLDER}")
     if not refers and _redact_value(new, path, stored) is None:
         # The argument before it is another now, one that would not hide it.
@@ -277,7 +279,7 @@ def _find_stored_secret(value: Any, stored: Any, path: ConfigPath, placeholder: 
 
 
 def _escape_text(secret: str) -> str:
-    """A text as it stands between quotes, single or double."""
+    """A text as it is written between quotes, single or double."""
     return json.dumps(secret, ensure_ascii=False)[1:-1].replace("'", "\\u0027")
 
 

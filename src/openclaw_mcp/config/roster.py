@@ -21,7 +21,7 @@ def roster_from_config(config: Config) -> AgentRoster:
         )
 
     entries = config.agents.list
-    cards = tuple(profile(entry.id, entry.name, entry) for entry in entries)
-    cards = cards or (profile("main", None, config.agents.defaults),)
-    chosen = next((entry.id for entry in entries if entry.default), cards[0].id)
-    return AgentRoster(agents=cards, default_id=chosen, main_key=config.session.main_key)
+    agents = tuple(profile(entry.id, entry.name, entry) for entry in entries)
+    agents = agents or (profile("main", None, config.agents.defaults),)
+    chosen = next((entry.id for entry in entries if entry.default), agents[0].id)
+    return AgentRoster(agents=agents, default_id=chosen, main_key=config.session.main_key)

@@ -26,7 +26,7 @@ BUILTIN_PROVIDERS: Final[Mapping[str, ModelApi]] = {"openai": "openai", "anthrop
 MODEL_RUNTIMES: Final = ("openai", "anthropic")
 """Whose agents work with a model of `models.providers`; a name without a provider is of the runtime's namesake."""
 CLI_PROVIDERS: Final[Mapping[str, str]] = {"claude": "anthropic", "codex": "openai", "gemini": "google"}
-"""CLIs whose models are all of one provider, whatever their names."""
+"""CLIs whose models are all of one provider, under any name."""
 MULTI_PROVIDER_CLI: Final = "opencode"
 """The CLI whose models are named as `provider/model`; where none is named it chooses one itself."""
 ANY_MODEL: Final = "*"
@@ -68,7 +68,7 @@ def runtime_for(model: ModelSetting, apis: Mapping[str, ModelApi]) -> str:
 
 
 def model_from_settings(settings: Json) -> str | None:
-    """The model that a run, or else its session, asks for, with the provider given beside it."""
+    """The model that a run, or else its session, asks for, with the provider named beside it."""
     model, provider = settings.get("model"), settings.get("provider")
     if not isinstance(model, str) or not model:
         return None

@@ -1,4 +1,4 @@
-"""The rule book: those parts of the configuration that decide about tools, in the product's own spelling. Pure."""
+"""The rules about tools: the parts of openclaw.json that decide who may use which tool. Pure."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ IdList = tuple[str | int, ...] | None
 
 
 class AllowDenyLists(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One scope's lists. A misspelt key is refused: a deny list nobody reads protects nobody."""
+    """One scope's lists. A misspelt key is refused: a deny list that is not read protects nothing."""
 
     allow: NameList = None
     also_allow: NameList = None
@@ -28,7 +28,7 @@ class ProviderLists(AllowDenyLists, frozen=True, kw_only=True):
 
 
 class ToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`tools`, or an agent's `tools`. Keys for other rooms (exec, web, media ...) are left to them."""
+    """`tools`, or an agent's `tools`. Keys for other readers (exec, web, media ...) are not checked here."""
 
     profile: str | None = None
     allow: NameList = None
@@ -82,7 +82,7 @@ class GuildToolRules(GroupToolRules, frozen=True, kw_only=True):
 
 
 class AccountToolRules(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A channel, or one account of it. What an account does not say, its channel says for it."""
+    """A channel, or one account of it. What an account does not set, its channel sets for it."""
 
     groups: dict[str, GroupToolRules] | None = None
     channels: dict[str, GroupToolRules] | None = None
@@ -123,7 +123,7 @@ class ModelsSection(Struct, frozen=True, kw_only=True):
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True):
-    """`problem` is why the book can't be read: then it refuses everything."""
+    """`problem`: why the rules can't be read; then every tool is refused."""
 
     tools: GlobalTools = GlobalTools()
     agents: AgentsSection = AgentsSection()
@@ -135,15 +135,15 @@ class PolicyRules(Struct, frozen=True, kw_only=True):
     problem: str | None = field(default=None, name="(problem)")  # a name no config has
 
     def agent_rules(self, id: str) -> ToolRules | None:
-        """An agent's own rules. The defaults' stand in only where no agents are listed."""
+        """An agent's own rules; those of the defaults only where no agents are listed."""
         if not self.agents.list and not self.agents.entries:
             return self.agents.defaults.tools
         found = self._find_agent(id)
         return found.tools if found else None
 
     def possible_models(self, id: str, requested_model: str | None = None) -> tuple[str, ...]:
-        """The models that may answer for an agent, as its runtime will ask them; `asked` is the run's own. A book that
-        can't be read knows of none, and needs none."""
+        """The models that may answer for an agent, as its runtime will ask them; `requested_model` is the run's own.
+        Rules that can't be read need none."""
         if self.problem is not None:
             return ()
         own, defaults = self._find_agent(id) or AgentToolRules(), self.agents.defaults
@@ -180,17 +180,17 @@ class PolicyRules(Struct, frozen=True, kw_only=True):
 def from_config(config: Json) -> PolicyRules:
     """The rules in a configuration already decoded."""
     try:
-        book = msgspec.convert(config, PolicyRules)
+        rules = msgspec.convert(config, PolicyRules)
     except msgspec.ValidationError as exc:
         return refuse_everything(str(exc))
-    scope = _find_conflict(book)
+    scope = _find_conflict(rules)
     if scope is not None:
         return refuse_everything(f"{scope} has both allow and alsoAllow; put the names into one of them")
-    return book
+    return rules
 
 
 def refuse_everything(reason: str) -> PolicyRules:
-    """A book that refuses everything, and says why."""
+    """Rules that refuse every tool, and why."""
     return PolicyRules(problem=reason)
 
 

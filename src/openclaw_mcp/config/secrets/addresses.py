@@ -1,4 +1,4 @@
-"""Addresses of the web that are secret themselves: whoever knows what stands behind the host may use it. Pure."""
+"""Web addresses that are secret themselves: the part behind the host is all it takes to use them. Pure."""
 
 import re
 from typing import Final
@@ -8,11 +8,11 @@ _ADDRESS: Final = re.compile(
     r"(?P<host>(\[[\da-f:.]+\]|[\w.-]+|\$\{\w+\})(:\d+)?)(?P<rest>[/?#][^@\s]*)?",
     re.IGNORECASE,
 )
-"""A whole address, as a value or glued to an option; none with another `@`, of which nobody knows where its host is."""
+"""An address, as a value or glued to an option; none with another `@`, where the host would be ambiguous."""
 _COMMON_PATH: Final = re.compile(
     r"(/(api|http|mcp|messages?|rpc|servers?|sse|stream|v\d|ws|\0)?)*(\?[\w.-]+=\0(&[\w.-]+=\0)*)?", re.IGNORECASE
 )
-"""What stands behind the host of many an MCP server, and tells nothing. `\0` is a reference to the environment."""
+"""The usual paths of MCP servers, which reveal nothing. `\0` is a reference to the environment."""
 _SEPARATOR: Final = re.compile(r"[/?&=#;]")
 _RANDOM_SEGMENT: Final = re.compile(
     r"(?=\w*\d)(?=\w*[A-Za-z])\w{16,}"  # letters and digits without an end
@@ -21,7 +21,7 @@ _RANDOM_SEGMENT: Final = re.compile(
     r"|bot\d{6,}.*",
     re.ASCII,
 )
-"""A step of a path, or a parameter, that nobody chose as a name."""
+"""A step of a path, or a parameter, that looks generated."""
 _ADDRESS_IN_TEXT: Final = re.compile(r"(?<![+\w])(?:https?|wss?)://[^\s\"'<>]+", re.IGNORECASE)
 
 
@@ -32,7 +32,7 @@ def address_origin(text: str) -> str | None:
 
 
 def has_private_path(text: str) -> bool:
-    """Whether there is more behind an address's host than everybody may know. `\0` stands for each reference."""
+    """Whether there is more behind an address's host than a usual path. `\0` replaces each reference."""
     found = _ADDRESS.fullmatch(text)
     return found is not None and _COMMON_PATH.fullmatch(found["rest"] or "") is None
 

@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-LOOKBACK_LIMIT: Final = 64  # words looked back over for the program that sets them; more are taken for variables
+LOOKBACK_LIMIT: Final = (
+    64  # arguments searched backwards for the program; behind more, an assignment counts as a variable
+)
 SHORTEST_SECRET: Final = 4  # characters of a secret glued to an option; fewer are a handful of flags
 
 TOKEN_PATTERNS: Final = (
@@ -20,7 +22,7 @@ TOKEN_PATTERNS: Final = (
 
 _KEY_OPTIONS: Final = "kK"
 _AMBIGUOUS_OPTIONS: Final = "pPtTsSaAwW"
-"""Options that stand for a password, token or secret with some programs, and for a port or a title with others."""
+"""Options that take a password, token or secret in some programs, and a port or a title in others."""
 _USER_OPTIONS: Final = "uU"
 _OPTION_WITH_VALUE: Final = re.compile(rf"-([{_KEY_OPTIONS}{_AMBIGUOUS_OPTIONS}{_USER_OPTIONS}])=?(.+)", re.DOTALL)
 _PLAIN_VALUE: Final = re.compile(
@@ -55,7 +57,7 @@ _ENV_VALUE_OPTIONS: Final = frozenset({"-u", "-C", "-S", "--unset", "--chdir", "
 def is_secret_argument(argument: str, previous: str | None) -> bool:
     """Whether an argument is a secret or holds one, by itself or because of the one before it.
 
-    `\0` stands for a reference to the environment.
+    `\0` is a reference to the environment.
     """
     header = _HEADER_WITH_VALUE.fullmatch(argument)
     if header is not None or (previous is not None and _HEADER_OPTION.fullmatch(previous)):
@@ -68,8 +70,8 @@ def is_secret_argument(argument: str, previous: str | None) -> bool:
 
 
 def variable_prefix(argument: str, preceding: Sequence[str]) -> str | None:
-    """The name and `=` of an argument that sets a variable for the program started, whose value nobody is shown; None:
-    it sets none. `before`: the program and the arguments before it, `MOST_VARIABLES` at most; `\0` is a reference to
+    """The name and `=` of an argument that sets a variable for the started program, whose value is hidden; None: it
+    sets none. `preceding`: the program and the arguments before it, `LOOKBACK_LIMIT` at most; `\0` is a reference to
     the environment."""
     found = _ASSIGNMENT.fullmatch(argument)
     if found is None or not found[3].strip("\0\"'"):

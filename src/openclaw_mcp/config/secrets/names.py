@@ -20,7 +20,7 @@ _SHORT_SUFFIX: Final = re.compile(rf"(^|[-_ .]){SHORT_SECRET_WORD}s?$", re.IGNOR
 _FORM_SUFFIX: Final = re.compile(
     r"[-_ .](value|values|pem|der|text|data|raw|string|base|b64|hex|plain|hash|old|new|current|\d+)$"
 )
-"""What is said of the form a secret has, after its name: `privateKeyPem`, `TOKEN_2`."""
+"""Suffixes for the form of a secret, after its name: `privateKeyPem`, `TOKEN_2`."""
 _CAMEL_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 VALUE_NAMES: Final = frozenset({"value", "values", "data", "raw", "text", "access", "refresh", "code", "verifier"})
 _HOLDER_NAMES: Final = frozenset({"env", "runtimeEnv", "headers"})
@@ -29,15 +29,15 @@ _WEBHOOK_NAME: Final = re.compile(r"(^|[-_])(web_?hooks?|hook|callback)([-_]?(ur
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name is secret wherever it stands, and all below it."""
+    """Whether a value under this name is secret at any path, with all below it."""
     if PLAIN_NAME.search(name):
         return False
-    words = _CAMEL_BOUNDARY.sub("_", name).lower()
-    while _LONG_SUFFIX.search(words) is None and _SHORT_SUFFIX.search(words) is None:
-        shorter = _FORM_SUFFIX.sub("", words)
-        if shorter == words:
+    snake = _CAMEL_BOUNDARY.sub("_", name).lower()
+    while _LONG_SUFFIX.search(snake) is None and _SHORT_SUFFIX.search(snake) is None:
+        shorter = _FORM_SUFFIX.sub("", snake)
+        if shorter == snake:
             return False
-        words = shorter
+        snake = shorter
     return True
 
 
@@ -52,8 +52,8 @@ def is_auth_name(name: str) -> bool:
 
 
 def has_secret_holder(names: Sequence[str]) -> bool:
-    """Whether one of these, the names on the way to a value, holds what goes to a program or server, whatever that is
-    called: most of it is there to prove who we are."""
+    """Whether one of these, the names on the path to a value, holds what is sent to a program or server under any name:
+    most of it proves who we are."""
     return not _HOLDER_NAMES.isdisjoint(names) or any(
         _HOLDER_PATTERN.search(_CAMEL_BOUNDARY.sub("_", name).lower()) for name in names[:-1]
     )

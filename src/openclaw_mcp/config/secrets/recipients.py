@@ -1,7 +1,7 @@
-"""Which address each stored secret goes to, so that a change of the address does not take the secret along. Pure.
+"""Which address each stored secret is sent to, so that a change of the address does not redirect the secret. Pure.
 
-A key was given for one server. Whoever names another one in its place has to give the key anew: otherwise writing an
-address would be enough to be sent a key that nobody is shown.
+A key was given for one server. A change to another server must give the key again: otherwise writing an address would
+be enough to receive a key that is never shown.
 """
 
 import json
@@ -21,7 +21,7 @@ from .names import has_secret_holder, is_secret_name
 ADDRESS_NAME: Final = re.compile(
     r"(?P<of>.*?)(homeserver|base_?url|url|uri|endpoint|hostname|host|address|server)", re.IGNORECASE
 )
-"""Keys that say where something is. `webhookUrl` is where what begins with `webhook` goes; a bare one is for all."""
+"""Keys that hold an address. `webhookUrl` is for the keys that begin with `webhook`; a bare `url` is for all."""
 GENERIC_PREFIXES: Final = frozenset({"", "api"})
 FILE_SUFFIX: Final = "File"
 """How keys end that name the file a secret is in: `tokenFile`."""
@@ -30,20 +30,20 @@ CHANNELS: Final = "channels"
 ACCOUNTS: Final = "accounts"
 
 Origin = tuple[tuple[str, str], ...]
-"""The addresses a secret goes to, by the names of their keys."""
+"""The addresses a secret is sent to, by the names of their keys."""
 
 
 class _SecretUse(Struct, frozen=True):
-    """A secret and where it goes. `path` is where it is written, which may be above the part that uses it."""
+    """A secret and where it is sent. `path` is where it is written, which may be above the section that uses it."""
 
     section: ConfigPath
-    """The part that uses it."""
+    """The section that uses it."""
     name: ConfigPath
     path: ConfigPath
     value: Any
     origin: Origin
     is_own: bool
-    """Written in the very part that has the address."""
+    """Written in the section that has the address."""
 
     @property
     def identity(self) -> tuple[ConfigPath, ConfigPath, str]:
@@ -53,8 +53,8 @@ class _SecretUse(Struct, frozen=True):
 def find_misdirected_secrets(before: Json, after: Json, request: Json) -> list[ConfigPath]:
     """Where `after` holds secrets that were given for another address than the one beside them now.
 
-    `asked` is what the caller wrote: what stands in it was given anew. Raises BadRequest for a secret that it asks to
-    keep, and for one that others use as well, so that it can't be left out."""
+    `request` is what the caller wrote: a secret in it was given now. Raises BadRequest for a secret that the request
+    asks to keep, and for one that other sections use as well, so that it can't be left out."""
     known: dict[tuple[ConfigPath, ConfigPath, str], set[Origin]] = {}
     for use in _iter_uses(before):
         known.setdefault(use.identity, set()).add(use.origin)
@@ -75,12 +75,12 @@ def find_misdirected_secrets(before: Json, after: Json, request: Json) -> list[C
 
 
 def _list_path(path: ConfigPath) -> ConfigPath:
-    """A list is given as one."""
+    """A list is given or left out as one."""
     return path[: next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))]
 
 
 def remove_paths(config: Json, paths: list[ConfigPath]) -> Json:
-    """A copy that lacks these values, and what is empty for want of them."""
+    """A copy without these values, and without the objects they leave empty."""
     result: Json = json.loads(json.dumps(config))
     for path in paths:
         _remove(result, path)
@@ -105,8 +105,8 @@ def _may_stay(use: _SecretUse, origins: set[Origin], request: Json) -> bool:
 def _iter_uses(config: Json) -> Iterator[_SecretUse]:
     for place, part in _iter_objects(config, ()):
         levels = [*_parent_levels(config, place), (place, part)]
-        said = {key: value for _, level in levels for key, value in level.items()}
-        addresses = _find_addresses(said) | (_alert_address(part) if place == CRON else {})
+        settings = {key: value for _, level in levels for key, value in level.items()}
+        addresses = _find_addresses(settings) | (_alert_address(part) if place == CRON else {})
         by = place[:2] if place[:1] == (CHANNELS,) else place
         for depth, (written, level) in enumerate(levels):
             hidden = {key for _, later in levels[depth + 1 :] for key in later}
@@ -116,7 +116,7 @@ def _iter_uses(config: Json) -> Iterator[_SecretUse]:
 
 
 def _parent_levels(config: Json, path: ConfigPath) -> Iterator[tuple[ConfigPath, Json]]:
-    """What holds for a channel, or an account of one, where it says nothing itself; the nearest last."""
+    """The levels whose settings a channel or an account inherits; the nearest last."""
     if path[:1] != (CHANNELS,) or len(path) not in (2, 4) or path[2:3] not in ((), (ACCOUNTS,)):
         return
     for above in ((CHANNELS, "defaults"), path[:2]):
@@ -166,13 +166,13 @@ def _find_addresses(settings: Json) -> dict[str, tuple[str, str]]:
 
 
 def _alert_address(cron: Json) -> dict[str, tuple[str, str]]:
-    """Where `cron.webhookToken` goes with news of failures: an address under another key's name."""
+    """Where `cron.webhookToken` is sent with failure alerts: an address under another key's name."""
     to = value_at(cron, ("failureAlert", "to"))
     return {"failureAlert.to": ("webhook", _origin(to))} if isinstance(to, str) and "://" in to else {}
 
 
 def _origin(address: str) -> str:
-    """Scheme, host and port, which is who gets what is sent there; an address nobody understands is itself."""
+    """Scheme, host and port, which decide who receives a request; an address that can't be parsed is itself."""
     try:
         parts = urlsplit(address.strip())
         port = parts.port or {"http": 80, "https": 443, "ws": 80, "wss": 443}.get(parts.scheme)

@@ -1,6 +1,6 @@
 """`channels` of openclaw.json: the rules every channel has, and the keys of Matrix and Telegram.
 
-`channels.defaults`, a channel and its accounts override each other, so the whole is kept as it is written, and an
+`channels.defaults`, a channel and its accounts override each other, so the section is kept as it is written, and an
 account is read from all three together (`gateway/channels/settings.py`).
 """
 

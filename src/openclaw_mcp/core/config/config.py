@@ -1,4 +1,4 @@
-"""The whole of openclaw.json, and how a file becomes it."""
+"""All of openclaw.json, and how a file is read into it."""
 
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from .gateway import (
 )
 from .keys import ACCESS, ADDRESS, FILES, FREE, PERMISSIONS, PROGRAM, SECRET, SENDERS, UNKNOWN, Section, key
 from .models import ModelsConfig
+from .tools import MediaSettings
 
 
 class LoggingConfig(Section, frozen=True):
@@ -74,12 +75,17 @@ class Config(Section, frozen=True):
     talk: Annotated[Json, key("Speech", UNKNOWN, unused=True)] = {}
     wizard: Annotated[Json, key("Set-up", UNKNOWN, unused=True)] = {}
 
+    @property
+    def media(self) -> MediaSettings:
+        """`tools.media`. Raises ValidationError: the schema accepts everything below `tools`."""
+        return msgspec.convert(self.tools.get("media", {}), MediaSettings)
+
 
 def read_config(resolved: Json) -> Config:
     """The config of a file that the schema accepts, `${NAME}` replaced. Every agent holds what `agents.defaults` sets
     for it; what neither sets has the default declared here."""
-    whole: Json = _whole_numbers(resolved)
-    config = msgspec.convert({**whole, "agents": _merge_agents(whole.get("agents", {}))}, Config)
+    written: Json = _whole_numbers(resolved)
+    config = msgspec.convert({**written, "agents": _merge_agents(written.get("agents", {}))}, Config)
     return msgspec.structs.replace(config, cron=check_cron_settings(config.cron))
 
 

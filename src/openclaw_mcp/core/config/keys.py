@@ -51,10 +51,10 @@ def key(
     object that is kept as it is written, by name, `*` for all other names. `schema`: JSON Schema
     for what the file may hold, where the Python type accepts more.
     """
-    shown = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(schema or {})}
+    published = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(schema or {})}
     return Meta(
         title=title or None,
-        extra_json_schema={name: value for name, value in shown.items() if value} or None,
+        extra_json_schema={name: value for name, value in published.items() if value} or None,
         extra={"entries": entries} if entries else {"any_object": True} if any_object else None,
         **bounds,
     )

@@ -114,7 +114,7 @@ async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterat
                 runtimes={**models, **clis},
                 make_caller=equipment.make_run_caller,
                 run_scope=equipment.run_scope,
-                media_settings=lambda: config.current.config.tools.get("media", {}),
+                media_settings=lambda: config.current.config.media,
             )
         )
         config.history, shelf.repository = memory.config_history, memory.devices

@@ -50,7 +50,7 @@ class EmbeddedGateway:
                 lambda event: None,  # nothing in this process follows the events of the wire
                 roster=lambda: roster,
                 runtimes={**models, **clis},
-                media_settings=lambda: snapshot.config.tools.get("media", {}),
+                media_settings=lambda: snapshot.config.media,
                 tools=await self._open_tools(snapshot.config.mcp.servers, rules),
                 make_caller=lambda claim: caller_under_rules(claim, rules),
             )

@@ -1,4 +1,4 @@
-"""The caretaker of files that leave: which folders a caller may send from, and what never leaves."""
+"""Files that may be sent: the folders a caller may send from, and what is never sent."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ TEMP_FOLDER: Final = "openclaw"
 
 
 class FileRules(Struct, frozen=True, kw_only=True):
-    """What whoever asks may send: an agent's run files of its own workspace, the owner and operators those of every
-    agent; all of them those in the two folders made for it. Nothing of the gateway's own."""
+    """What a caller may send: an agent's run files of its own workspace, the owner and operators those of every agent;
+    all of them those in the two folders made for it. Never the gateway's own files."""
 
     state: Path
     roster: Callable[[], AgentRoster]
@@ -30,9 +30,9 @@ class FileRules(Struct, frozen=True, kw_only=True):
     token: str
 
     def access_for(self, context: ActionContext) -> FileAccess:
-        cards = self.roster().agents
-        every = [self._workspace_folder(card) for card in cards]
-        own = [self._workspace_folder(card) for card in cards if card.id == context.agent]
+        agents = self.roster().agents
+        every = [self._workspace_folder(agent) for agent in agents]
+        own = [self._workspace_folder(agent) for agent in agents if agent.id == context.agent]
         if context.folder is not None:
             own.insert(0, Path(context.folder).expanduser())
         folders = own if context.bound and not context.owner else [*own, *every]
@@ -44,11 +44,11 @@ class FileRules(Struct, frozen=True, kw_only=True):
             allows_hidden=context.owner,
         )
 
-    def _workspace_folder(self, card: AgentProfile) -> Path:
-        return Path(card.workspace).expanduser() if card.workspace else self.state / WORKSPACES_FOLDER / card.id
+    def _workspace_folder(self, agent: AgentProfile) -> Path:
+        return Path(agent.workspace).expanduser() if agent.workspace else self.state / WORKSPACES_FOLDER / agent.id
 
     def _secret_paths(self) -> Iterator[Path]:
-        """Secrets that need not lie in the state directory, or are links there to somewhere else."""
+        """Secrets that need not be in the state directory, or are links there to another place."""
         snapshot = self.snapshot()
         yield self.state / CONFIG_FILE
         yield self.state / TOKEN_FILE

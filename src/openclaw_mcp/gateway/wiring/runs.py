@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.agents import AgentRoster
+from ...core.config.tools import MediaSettings
 from ...core.model import Caller, Json
 from ...core.owner import is_owner
 from ...core.ports import AgentRuntime, Toolbox
@@ -140,7 +141,7 @@ def build_store_services(
     runtimes: Mapping[str, AgentRuntime] | None = None,
     tools: Toolbox | None = None,
     make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
-    media_settings: Callable[[], Json] = dict,
+    media_settings: Callable[[], MediaSettings] = MediaSettings,
 ) -> StoreServices:
     """The services on an open store. No run begins before they are entered.
 

@@ -13,6 +13,7 @@ import pytest
 
 from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.config.config import read_config
 from tests.gateway.agents.attachments.documents import bomb, pdf
 from tests.gateway.agents.attachments.speech_servers import ears
 from tests.gateway.sessions.gateways import house
@@ -48,7 +49,7 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
         more: Json = {
             "roster": lambda: roster,
             "runtimes": {"listener": listener},
-            "media_settings": lambda: {"audio": audio or {}},
+            "media_settings": lambda: read_config({"tools": {"media": {"audio": audio or {}}}}).media,
         }
         with TemporaryDirectory() as place:
             async with house(f"{place}/store.sqlite", **more) as rooms:

@@ -123,7 +123,8 @@ class CliHarness:
         program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(stand_in), str(self.calls)])} "$@"\n')
         program.chmod(0o755)
         env = {"HOME": str(self.home), **more.pop("runtimeEnv", {})}
-        self.settings = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
+        given = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
+        self.settings = {name: value for name, value in given.items() if value != ""}
         """As the config writes them."""
         settings = msgspec.convert(self.settings, AgentSettings)
         self.card = AgentProfile(id="main", runtime=cli, workspace=str(self.work), settings=settings)

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from ....core.agent import Attachment, Turn
+from ....core.config.tools import MediaSettings
 from ....core.model import Json
 from . import pdf, plain_text, transcription
 
@@ -28,7 +29,7 @@ FetchAttachment = Callable[[str, str], Awaitable[bytes | None]]
 class AttachmentReader:
     """Prepares turns. `settings` is the config's `tools.media`."""
 
-    def __init__(self, settings: Callable[[], Json], fetch: FetchAttachment) -> None:
+    def __init__(self, settings: Callable[[], MediaSettings], fetch: FetchAttachment) -> None:
         self._settings = settings
         self._fetch = fetch
         self._texts: OrderedDict[str, str] = OrderedDict()
@@ -101,9 +102,8 @@ class AttachmentReader:
         if kind.startswith(TEXT_TYPES) or kind.endswith(("+json", "+xml")):
             return plain_text.decode_text(data)
         if kind.startswith("audio/"):
-            audio = self._settings().get("audio", {})
-            models = audio.get("models", []) if audio.get("enabled", True) else []
-            return await transcription.transcribe(item, data, models)
+            audio = self._settings().audio
+            return await transcription.transcribe(item, data, audio.models if audio.enabled else [])
         raise pdf.UnreadableFile("files of this kind are stored, not opened")
 
 

@@ -66,7 +66,7 @@ class ModelProvider(Struct, frozen=True, kw_only=True):
     idle_limit: float = ProviderEntry().timeout_seconds
 
     def find_model(self, id: str) -> ModelInfo:
-        return next((card for card in self.models if card.id == id), ModelInfo(id=id))
+        return next((model for model in self.models if model.id == id), ModelInfo(id=id))
 
 
 class ModelChoice(Struct, frozen=True):

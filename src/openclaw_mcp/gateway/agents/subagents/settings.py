@@ -11,7 +11,7 @@ from ....core.model import Json
 from ....core.providers import has_provider_rules
 from ....core.rpc import RpcError
 
-DEEPEST: Final = 5  # spawns under one another, whatever the config says: each multiplies the work
+DEEPEST: Final = 5  # spawns under one another, the most the config may allow: each multiplies the work
 MAX_CHILDREN: Final = 100  # of one session at once, likewise
 MAX_TURNS: Final = 5  # between two agents after a message
 PROVIDER_RULES: Final = "(provider rules)"  # a name no config has
