@@ -10,7 +10,8 @@ from typing import Final
 
 from .. import __version__
 from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
-from ..net.gateway_client.client import GatewayClient, gateway_url, is_local_gateway
+from ..net.gateway_client.address import gateway_url, is_local_gateway
+from ..net.gateway_client.client import GatewayClient
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.state_dir import find_gateway_token
 from .address import gateway_port, may_send_token

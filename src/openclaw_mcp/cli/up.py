@@ -184,7 +184,7 @@ async def _serve_gateway(
         folder=folder,
         token=resolve_token(folder),
         hosts=hosts_from_env(),
-        proxy_state=proxy_state,
+        apps=proxy_state,
         is_restart=is_restart,
     )
     return await serve_gateway(plan, listener, ready=ready)

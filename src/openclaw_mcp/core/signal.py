@@ -1,13 +1,16 @@
-"""A bell: whoever listens is called when something changed."""
+"""A signal: its listeners are called when something happened."""
 
+import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
 
 class Signal(Generic[Value]):
-    """Listeners are called in order, at once, in the ringer's task; they must not block."""
+    """Listeners are called in order, at once, in the emitter's task; they must not block."""
 
     __slots__ = ("_listeners",)
 
@@ -15,11 +18,19 @@ class Signal(Generic[Value]):
         self._listeners: dict[object, Callable[[Value], None]] = {}
 
     def connect(self, listener: Callable[[Value], None]) -> Callable[[], None]:
-        """Call `hear` at each ring until the returned function is called."""
+        """Call `listener` at each `emit` until the returned function is called."""
         ticket = object()
         self._listeners[ticket] = listener
-        return lambda: self._listeners.pop(ticket, None) and None
+
+        def disconnect() -> None:
+            self._listeners.pop(ticket, None)
+
+        return disconnect
 
     def emit(self, value: Value) -> None:
-        for hear in list(self._listeners.values()):
-            hear(value)
+        """Call every listener. One that fails is logged: the emitter and the other listeners are not to suffer."""
+        for listener in list(self._listeners.values()):
+            try:
+                listener(value)
+            except Exception:
+                logger.exception("signal: listener %r failed", listener)

@@ -14,7 +14,8 @@ from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.model import Json, ToolSpec
 from ..core.rpc import APPROVALS, RpcError
-from ..net.gateway_client.client import CannotConnect, GatewayClient, gateway_url
+from ..net.gateway_client.address import gateway_url
+from ..net.gateway_client.client import CannotConnect, GatewayClient
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
 from ..protocol.gateway_frames import EventFrame

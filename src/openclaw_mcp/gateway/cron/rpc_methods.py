@@ -108,7 +108,7 @@ class CronMethods:
     """Entering starts the clock; leaving stops it. `mailroom` may be given later; `guard` ends the programs of jobs
     should this process be killed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (composition: each is another service)
         self,
         jobs: CronJobRepository,
         runner: RunExecutor,
@@ -119,10 +119,12 @@ class CronMethods:
         roster: Callable[[], AgentRoster] = AgentRoster,
         config: Callable[[], Json] = dict,
         channels: MessageDelivery | None = None,
+        permissions: JobPermissions = JobPermissions(),
+        redact: Redactor = redact_all,
         time: TimeSource | None = None,
         guard: ProcessGuard | None = None,
     ) -> None:
-        self.redact: Redactor = redact_all
+        self._permissions, self._redact = permissions, redact
         self._jobs, self._runner, self._publish, self._roster = jobs, runner, publish, roster
         self._config, self._store_path = config, store_path
         self._time = time or SystemTime()
@@ -133,8 +135,6 @@ class CronMethods:
         )  # fmt: skip
         self.scheduler = JobScheduler(jobs, self._executor, sessions, settings=self.settings, time=self._time)
         self._manual_runs = 0
-        self.permissions = JobPermissions()
-        """What agents may have done by jobs; set by the caretaker, who knows the other rooms."""
 
     async def __aenter__(self) -> Self:
         await self.scheduler.__aenter__()
@@ -203,7 +203,7 @@ class CronMethods:
         jobs, total = await self._jobs.page(query)
         shape = views.compact_view if asked.compact else views.job_view
         whole = [shape(job, agent=self._executor.agent_id(job)) for job in jobs]
-        shown = whole if can_see_programs(caller) else [redact_job(one, self.redact) for one in whole]
+        shown = whole if can_see_programs(caller) else [redact_job(one, self._redact) for one in whole]
         page = _page("jobs", shown, total, asked.offset, query.limit) | {
             "snapshotRevision": views.snapshot_revision(jobs)
         }
@@ -218,7 +218,7 @@ class CronMethods:
 
     def _job_view(self, job: CronJob, caller: Caller) -> Json:
         shown = views.job_view(job)
-        return shown if can_see_programs(caller) else redact_job(shown, self.redact)
+        return shown if can_see_programs(caller) else redact_job(shown, self._redact)
 
     async def runs(self, params: Json, caller: Caller) -> Json:
         asked = read_params(params, RunsParams, "cron.runs")
@@ -258,7 +258,7 @@ class CronMethods:
         state = JobState()
         origin = caller.session if caller.acts_in_session else None
         job = CronJob(id=job_id, spec=spec, state=state, created_at=now, updated_at=now, origin=origin)
-        await self.permissions.check_job(
+        await self._permissions.check_job(
             job, caller, SessionTargets(self._roster()), self._delivery, policy_caller=policy_caller
         )
         job = schedule_next(job, now, activated=False)
@@ -286,7 +286,7 @@ class CronMethods:
             replace_job(stored, {n: getattr(new, n) for n in JobSpec.__struct_fields__} | _without_anchor(new))
         )
         if not same:
-            self.permissions.check_tool_use("cron_update", policy_caller)
+            self._permissions.check_tool_use("cron_update", policy_caller)
             changed = await self._replace(stored.id, lambda job: check_webhooks(job, new, caller), None, caller)
             stored = changed or stored
         told = {"created": False, "updated": not same, "job": self._job_view(stored, caller)}
@@ -305,7 +305,7 @@ class CronMethods:
             after = replace_spec(before, change(before), caller)
             answers = after.origin is not None if caller.acts_in_session else changes_effects(before.spec, after.spec)
             if answers and after.spec != before.spec:
-                await self.permissions.check_job(
+                await self._permissions.check_job(
                     after, caller, SessionTargets(self._roster()), self._delivery, policy_caller=policy_caller
                 )
             expected = expected or views.revision(before)  # what is written is what was judged
@@ -415,7 +415,7 @@ class CronMethods:
         return spec
 
     def _publish_change(self, job: CronJob, action: str) -> None:
-        payload: Json = {"jobId": job.id, "action": action, "job": redact_job(views.job_view(job), self.redact)}
+        payload: Json = {"jobId": job.id, "action": action, "job": redact_job(views.job_view(job), self._redact)}
         if job.state.next_run_at_ms is not None:
             payload["nextRunAtMs"] = job.state.next_run_at_ms
         self._publish(RpcEvent(name="cron", payload=payload))

@@ -14,7 +14,7 @@ from ...core.claw_methods import tools_for_request
 from ...core.effects import CronAdded, RunEffects, SentMessage
 from ...core.model import Json
 from ...core.rpc import RpcCall
-from .pairing import now_ms
+from ...core.sessions import now_ms
 
 MAX_EFFECTS: Final = 1000  # the latest; whoever asked has long written down the older ones
 SETTLE_TIMEOUT: Final = 30.0  # seconds; a message under way waits twenty for its channel, then it is kept for later

@@ -13,6 +13,7 @@ from ...core.channel import ChatAddress
 from ...core.claw_methods import DenialCheck
 from ...core.model import Caller, Json
 from ...core.rpc import Publish, RpcModule
+from ...net.tasks import Tasks
 from ...store.local_messages import SqlLocalMessageRepository
 from ...store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
 from ..channels.account_runner import ChannelFactory
@@ -35,12 +36,11 @@ class ChannelServices(Struct, frozen=True, kw_only=True):
     rpc_modules: tuple[RpcModule, ...]
 
 
-@asynccontextmanager
-async def open_channels(
+def build_channels(
     stores: StoreServices, publish: Publish, *, config: ConfigService, roster: Callable[[], AgentRoster], folder: Path,
     tool_refusal: DenialCheck, token: str = "", factories: Mapping[str, ChannelFactory] | None = None,
-) -> AsyncIterator[ChannelServices]:  # fmt: skip
-    """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done.
+) -> ChannelServices:  # fmt: skip
+    """The channels, none of them started: `run_channels` does that.
 
     `judge` says which tools somebody may use; `kinds` are channels besides `local`, by name; no file that holds the
     `token` is ever sent.
@@ -67,26 +67,29 @@ async def open_channels(
     )
     files = FileRules(state=folder, roster=roster, config=current, token=token)
     actions = MessageActions(mailroom, MediaLoader(), file_access=files.access_for, tool_refusal=tool_refusal)
+    methods = ChannelMethods(mailroom, actions)
+    return ChannelServices(
+        channels=mailroom,
+        tool=MessageTool(mailroom, actions),
+        authorize_send=methods.authorize_send,
+        rpc_modules=(methods, local),
+    )
+
+
+@asynccontextmanager
+async def run_channels(channels: ChannelService, config: ConfigService) -> AsyncIterator[None]:
+    """Take up what waits, start every channel; on leaving, stop them, and leave on disk what is not done."""
     changed = asyncio.Event()
 
     async def follow() -> None:
-        while True:
-            await changed.wait()
-            changed.clear()
-            await mailroom.apply_config()
+        await changed.wait()
+        changed.clear()
+        await channels.apply_config()
 
-    async with mailroom:
-        quiet = config.changed.connect(lambda _: changed.set())
-        following = asyncio.get_running_loop().create_task(follow())
+    async with channels, Tasks("channels") as tasks:
+        disconnect = config.changed.connect(lambda _: changed.set())
+        tasks.loop(follow, name="config change", on_failure="restart")
         try:
-            methods = ChannelMethods(mailroom, actions)
-            yield ChannelServices(
-                channels=mailroom,
-                tool=MessageTool(mailroom, actions),
-                authorize_send=methods.authorize_send,
-                rpc_modules=(methods, local),
-            )
+            yield
         finally:
-            quiet()
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            disconnect()

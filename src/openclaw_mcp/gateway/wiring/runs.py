@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +47,18 @@ class StoreServices(Struct, frozen=True, kw_only=True):
     rpc_modules: tuple[RpcModule, ...]
     reset_session: Callable[[str], Awaitable[Json]]
     """Begin a session anew."""
+    run_events: RunEventPublisher
+
+    async def __aenter__(self) -> Self:
+        """Take up the runs that wait."""
+        await self.runs.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        try:
+            await self.runs.__aexit__(*exc)
+        finally:
+            self.run_events.close()
 
 
 RunScope = Callable[["StoreServices"], AbstractAsyncContextManager[object]]
@@ -122,6 +135,31 @@ async def open_store_services(
     `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
     entered before the first run begins and left after the last has ended. `media` is the config's `tools.media`.
     """
+    async with open_store(location) as store:
+        services = build_store_services(
+            store,
+            publish,
+            roster=roster,
+            runtimes=runtimes,
+            tools=tools,
+            make_caller=make_caller,
+            media_settings=media_settings,
+        )
+        async with nullcontext() if run_scope is None else run_scope(services), services:
+            yield services
+
+
+def build_store_services(
+    store: SqlStore,
+    publish: Publish,
+    *,
+    roster: Callable[[], AgentRoster] = AgentRoster,
+    runtimes: Mapping[str, AgentRuntime] | None = None,
+    tools: Toolbox | None = None,
+    make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
+    media_settings: Callable[[], Json] = dict,
+) -> StoreServices:
+    """The services on an open store. No run begins before they are entered."""
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
 
@@ -135,37 +173,33 @@ async def open_store_services(
     def patience(run: Run) -> float | None:
         return roster().get_agent(run.agent_id).settings.get("timeoutSeconds")
 
-    async with open_store(location) as store:
-        sessions = SqlSessionRepository(store)
-        reader = AttachmentReader(media_settings, sessions.blob)
-        runs = LocalRunExecutor(
-            RunBook(store),
-            sessions,
-            select_runtime=pick,
-            resolve_caller=make_caller,
-            tools=tools,
-            prepare_turn=reader.prepare,
-            timeout_for=patience,
-        )
-        feed = RunEventPublisher(publish, roster)
-        quiet = runs.events.connect(feed.on_run_event)
-        chat = ChatMethods(sessions, runs, feed, publish, roster=roster)
-        room = SessionMethods(
-            sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send
-        )
-        chat.reset_session = room.reset
-        memory = StoreServices(
-            store=store,
-            sessions=sessions,
-            runs=runs,
-            config_history=SqlConfigHistory(store),
-            audit=SqlAuditTrail(store),
-            devices=SqlDeviceRepository(store),
-            nodes=SqlNodeRepository(store),
-            rpc_modules=(room, chat),
-            reset_session=room.reset,
-        )
-        async with nullcontext() if run_scope is None else run_scope(memory), runs:
-            yield memory
-        quiet()
-        feed.close()
+    sessions = SqlSessionRepository(store)
+    reader = AttachmentReader(media_settings, sessions.blob)
+    runs = LocalRunExecutor(
+        RunBook(store),
+        sessions,
+        select_runtime=pick,
+        resolve_caller=make_caller,
+        tools=tools,
+        prepare_turn=reader.prepare,
+        timeout_for=patience,
+    )
+    feed = RunEventPublisher(publish, roster)
+    runs.events.connect(feed.on_run_event)
+    chat = ChatMethods(sessions, runs, feed, publish, roster=roster)
+    room = SessionMethods(
+        sessions, SqlIdempotencyRepository(store), runs, feed, roster=roster, path=store.location, send=chat.send
+    )
+    chat.reset_session = room.reset
+    return StoreServices(
+        store=store,
+        sessions=sessions,
+        runs=runs,
+        config_history=SqlConfigHistory(store),
+        audit=SqlAuditTrail(store),
+        devices=SqlDeviceRepository(store),
+        nodes=SqlNodeRepository(store),
+        rpc_modules=(room, chat),
+        reset_session=room.reset,
+        run_events=feed,
+    )

@@ -14,7 +14,8 @@ from ...core.rpc import ADMIN, READ, WRITE
 from ...core.signal import Signal
 from ...protocol.gateway_frames import EventFrame
 from ..state_dir import find_gateway_token
-from .client import CannotConnect, GatewayClient, is_local_gateway
+from .address import is_local_gateway
+from .client import CannotConnect, GatewayClient
 from .handshake import ClientInfo, ClientProfile, Credentials, Signer
 
 RECONNECT_TIMEOUT: Final = 10.0  # seconds a lost gateway has to come back: a restart of ours, a moment without network

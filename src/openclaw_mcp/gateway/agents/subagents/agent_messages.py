@@ -49,13 +49,14 @@ class AgentMessenger:
         *,
         settings: Callable[[], DelegationSettings],
         roster: Callable[[], AgentRoster],
+        channels: MessageDelivery | None = None,
     ) -> None:
+        """`channels`: where the outcome of an exchange is announced."""
         self._sessions = sessions
         self._runner = runner
         self._settings = settings
         self._roster = roster
-        self.channels: MessageDelivery | None = None
-        """Where the outcome of an exchange is announced; set by the caretaker when there is one."""
+        self.channels = channels
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
