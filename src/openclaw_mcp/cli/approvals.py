@@ -19,17 +19,16 @@ from ..core.model import Json
 from ..core.rpc import APPROVALS
 from ..core.visible_text import escape_command, escape_line, escape_unsafe
 from ..net.gateway_client.client import GatewayClient
+from ..net.state_dir import state_dir_path
 from ..node.consent import CONSENT_TOPICS, ConsentStore
 from ..node.exec.approvals import ExecAuthorizer, describe_binding
 from ..node.exec.program_locator import ProgramLocator
 from ..node.exec.rule_risks import assess_pattern, default_allow_risk, unknown_program_warning
 from ..node.exec.rules import Action, ExecPolicy, Rule
 from ..node.questions import PromptAnswer, PromptRouter
-from ..node.settings import resolve_state_dir
 from ..node.terminal_questions import SOCKET_PATTERN, SocketUnavailable, watch_questions
 from .commands import repeat_options
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import add_gateway_options, connect_operator
 
 SCAN_INTERVAL: Final = 1.0  # seconds between looks for nodes that have started
 CLIENT_CAPS: Final = ("approvals", "exec-approvals")
@@ -43,7 +42,7 @@ _ANSWERS: Final[dict[str, PromptAnswer]] = {"y": "once", "yes": "once", "a": "al
 def arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
     parser.add_argument("--gateway", action="store_true", help="answer the questions a gateway has, of all its nodes")
-    gateway_arguments(parser)
+    add_gateway_options(parser)
     actions = parser.add_subparsers(
         dest="action", title="without an action, questions are answered here", metavar="ACTION"
     )
@@ -76,7 +75,7 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = resolve_state_dir(options.state_dir)
+    folder = state_dir_path(options.state_dir)
     asking = PromptRouter(seconds=lambda: 0, ask_in_client=lambda: False)
     approvals = ExecAuthorizer(state_dir=folder, prompt_router=asking)
     consents = ConsentStore(state_dir=folder, prompt_router=asking)

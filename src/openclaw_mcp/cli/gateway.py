@@ -11,12 +11,17 @@ from typing import Any
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import RpcError
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import TOKEN_FILE, ensure_gateway_token, state_dir, sync_token_file
-from .address import DEFAULT_GATEWAY_PORT, hosts_from_env, read_config_value, resolve_port
 from .commands import parse_port, repeat_options
-from .log_file import log_to_file
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import (
+    add_gateway_options,
+    connect_operator,
+    hosts_from_env,
+    read_config_value,
+    resolve_port,
+)
+from .logging_setup import log_to_file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
     call.add_argument("method")
     call.add_argument("params", nargs="?", default="{}", help="a JSON object")
-    gateway_arguments(call)
+    add_gateway_options(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     repeat_options(_common_arguments, call)

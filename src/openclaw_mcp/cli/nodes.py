@@ -13,8 +13,7 @@ from ..core.rpc import RpcError
 from ..net.gateway_client.client import GatewayClient
 from ..net.state_dir import state_dir
 from .commands import repeat_options
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import add_gateway_options, connect_operator
 
 ID_CHARS_SHOWN: Final = 12  # characters of an id that a person needs to see
 EXTRA_WAIT: Final = 10.0  # seconds the gateway gets beyond the node's own time
@@ -45,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="answer as JSON")
-    gateway_arguments(parser)
+    add_gateway_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

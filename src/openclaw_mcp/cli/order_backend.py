@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from ..config.views import gateway_endpoint
 from ..core.agent import AgentEvent
 from ..core.gateway_port import OrderGateway
 from ..core.model import Json
+from ..net.listening_ports import can_connect
 from ..order.conversation import AgentOrder, run_order
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..gateway.wiring.embedded import EmbeddedGateway
 
 logger = logging.getLogger(__name__)
-
-PROBE_TIMEOUT: Final = 1.0  # seconds to find out whether anybody listens at the default place
 
 
 class OrderService:
@@ -58,7 +56,7 @@ class OrderService:
         config = await asyncio.to_thread(_read_config, folder)
         url, token = gateway_endpoint(config)
         named = os.environ.get("OPENCLAW_GATEWAY_URL") or config.get("gateway", {}).get("mode") == "remote"
-        if named or await _can_connect(url):
+        if named or await asyncio.to_thread(can_connect, url):
             logger.info("orders go to the gateway at %s", url)
             given = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
             # Here for start-up: the agent in this process needs no WebSocket.
@@ -90,17 +88,6 @@ def _read_config(folder: Path) -> Json:
 
     snapshot = ConfigFile(folder).read()
     return snapshot.config if snapshot.is_valid else {}
-
-
-async def _can_connect(url: str) -> bool:
-    place = urlsplit(url)
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT):
-            _, writer = await asyncio.open_connection(place.hostname, place.port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 def _is_usable(task: "asyncio.Task[OrderGateway]") -> bool:

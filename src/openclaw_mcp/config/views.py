@@ -7,10 +7,8 @@ from ..core.agents import AgentProfile, AgentRoster
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..core.providers import provider_apis, runtime_for
-from ..net.gateway_client.address import gateway_url, is_local_gateway
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT, gateway_url, is_local_gateway
 
-DEFAULT_GATEWAY_PORT = 18789
-"""The gateway's."""
 DATABASE_FILE = "openclaw.sqlite"
 """The store's file in the state directory, unless the config names another place."""
 

@@ -14,10 +14,11 @@ from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.model import Json, ToolSpec
 from ..core.rpc import APPROVALS, RpcError
-from ..net.gateway_client.address import gateway_url
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT, gateway_url
 from ..net.gateway_client.client import CannotConnect, GatewayClient
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
+from ..net.state_dir import TOKEN_FILE
 from ..protocol.gateway_frames import EventFrame
 from .host import LocalNode
 from .invocations import Invocations
@@ -25,8 +26,6 @@ from .private_files import read_private
 
 IDENTITY_FILE: Final = "device-identity.json"
 TOKENS_FILE: Final = "device-tokens.json"
-SHARED_TOKEN_FILE: Final = "gateway-token.txt"
-DEFAULT_GATEWAY_PORT: Final = 18789
 REDIAL_WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; the last for ever
 REDIAL_JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step
 RESULT_TIMEOUT: Final = 60.0  # seconds a gateway may take to take a result
@@ -232,7 +231,7 @@ def _read_shared_token(node: LocalNode) -> str | None:
     if said:
         return said
     try:
-        return read_private(node.state_dir / SHARED_TOKEN_FILE, largest=MAX_TOKEN_BYTES).decode().strip() or None
+        return read_private(node.state_dir / TOKEN_FILE, largest=MAX_TOKEN_BYTES).decode().strip() or None
     except FileNotFoundError:
         return None
 

@@ -14,6 +14,7 @@ from ...mcp.client.lazy_start import LazyServerStart
 from ...mcp.client.server_pool import McpServerPool
 from ...net import listen
 from ...net.http_limits import ConnectionBounds
+from ...net.state_dir import LOG_FILE
 from ...net.tasks import Tasks
 from ...tools.audit import AuditSink, log_record
 from ...tools.config_policy import ConfigPolicy
@@ -35,7 +36,6 @@ from .status import GatewayStatus
 
 APP_CHANGES_INTERVAL: Final = 1.0  # seconds at least between two notices to clients that apps have other tools
 HEALTH_INTERVAL: Final = 60.0  # seconds between `health` events
-LOG_FILE: Final = "gateway.log"
 
 
 class GatewayServer:
