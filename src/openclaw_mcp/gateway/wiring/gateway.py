@@ -60,10 +60,10 @@ class GatewayServer:
     ) -> None:
         """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it."""
         digest_key = digest_key or os.urandom(16)
-        policy = policy or ConfigPolicy(PolicyRules())
+        policy = ConfigPolicy(PolicyRules()) if policy is None else policy
         self.folder = folder
         self.policy = policy
-        self.registry = registry or ToolRegistry()
+        self.registry = ToolRegistry() if registry is None else registry
         for name, source in (sources or {}).items():
             self.registry.add(name, source)
         self.dispatcher = ToolDispatcher(
@@ -71,11 +71,11 @@ class GatewayServer:
             cache_key=policy.cache_key, app_change_interval=APP_CHANGES_INTERVAL,
         )  # fmt: skip
         self.tools = LazyServerStart(
-            self.dispatcher, self.registry, servers or McpServerPool({}),
+            self.dispatcher, self.registry, McpServerPool({}) if servers is None else servers,
             default_agent=lambda: policy.rules.default_agent,
         )  # fmt: skip
         """The dispatcher as every entry point uses it: it starts the MCP servers a caller needs."""
-        self.connections = connections or Connections()
+        self.connections = Connections() if connections is None else connections
         self.publish = self.connections.publish
         self.status = GatewayStatus(folder)
         self.pairing = DevicePairing(pairing_store or FilePairingStorage(folder / "pairing.json"))

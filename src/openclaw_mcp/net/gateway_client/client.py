@@ -86,8 +86,9 @@ class GatewayClient:
         if connection is not None:
             connection.end(ConnectionGone("the connection was closed on this side"))
             connection.socket.close()
-            await connection.socket.wait_closed(CLOSE_GRACE)
         await self._tasks.aclose()
+        if connection is not None:
+            await connection.socket.wait_closed(CLOSE_GRACE)
 
     @property
     def hello(self) -> Json | None:
