@@ -33,7 +33,6 @@ from ...tools import policy_rules
 from ...tools.audit_writer import AuditWriter
 from ...tools.config_policy import ConfigPolicy
 from ...tools.registry import ToolRegistry
-from ..agents.models.settings import choose_model, read_providers
 from ..agents.subagents.agent_messages import AgentMessenger
 from ..agents.subagents.rpc_methods import DelegationMethods
 from ..agents.subagents.session_visibility import SessionVisibility
@@ -302,6 +301,9 @@ def _model_problem(agent: str, model: str, roster: AgentRoster, config: Json) ->
     runtime = next((profile.runtime for profile in roster.agents if profile.id == agent), None)
     if runtime not in MODEL_RUNTIMES:
         return None
+    # Here for start-up and memory: only a request that names a model asks.
+    from ..agents.models.settings import choose_model, read_providers
+
     try:
         choose_model(model, read_providers(config), namesake=runtime)
     except BadRequest as exc:
