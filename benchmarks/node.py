@@ -31,11 +31,11 @@ SCREEN = "1280x800x24"
 SHOTS = 10  # pictures in a sample
 PHOTOGRAPH = """
 import os, sys, time
-from openclaw_mcp.node.media.pixels import Wanted, photograph
-wanted = Wanted(png=True, width=1920, quality=80)
+from openclaw_mcp.node.media.pixels import ImageOptions, capture_screen
+options = ImageOptions(png=True, width=1920, quality=80)
 for _ in sys.stdin:
     began = time.perf_counter()
-    photograph(os.environ["DISPLAY"], index=0, pointer=True, wanted=wanted)
+    capture_screen(os.environ["DISPLAY"], index=0, pointer=True, options=options)
     print(1000 * (time.perf_counter() - began), flush=True)
 """
 """Capture and encoding as the node does them, and nothing else."""
