@@ -120,31 +120,15 @@ def _intersect_tools(granted: frozenset[str] | None, requested: object) -> froze
 
 @asynccontextmanager
 async def open_store_services(
-    location: str,
-    publish: Publish,
-    *,
-    roster: Callable[[], AgentRoster] = AgentRoster,
-    runtimes: Mapping[str, AgentRuntime] | None = None,
-    tools: Toolbox | None = None,
-    make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
-    run_scope: RunScope | None = None,
-    media_settings: Callable[[], Json] = dict,
+    location: str, publish: Publish, *, run_scope: RunScope | None = None, **options: Any
 ) -> AsyncIterator[StoreServices]:
     """Open the store, end what a crash left, take up what waits; on leaving, stop runs and write what is owed.
 
-    `runtimes`, by name, may be added to while this lasts; `demo` is always there. `around` is
-    entered before the first run begins and left after the last has ended. `media` is the config's `tools.media`.
+    `run_scope` is entered before the first run begins and left after the last has ended; `options` are those of
+    `build_store_services`.
     """
     async with open_store(location) as store:
-        services = build_store_services(
-            store,
-            publish,
-            roster=roster,
-            runtimes=runtimes,
-            tools=tools,
-            make_caller=make_caller,
-            media_settings=media_settings,
-        )
+        services = build_store_services(store, publish, **options)
         async with nullcontext() if run_scope is None else run_scope(services), services:
             yield services
 
@@ -159,7 +143,11 @@ def build_store_services(
     make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
     media_settings: Callable[[], Json] = dict,
 ) -> StoreServices:
-    """The services on an open store. No run begins before they are entered."""
+    """The services on an open store. No run begins before they are entered.
+
+    `runtimes`, by name, may be added to while this lasts; `demo` is always there. `media_settings` is the config's
+    `tools.media`.
+    """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
 
