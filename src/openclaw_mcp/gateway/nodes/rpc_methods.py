@@ -129,9 +129,6 @@ class NodeService:
 
     # ---- connections ----------------------------------------------------------------------------------------------
 
-    def on_connect(self, connection: NodeConnection) -> None:
-        self._registry.on_connect(connection)
-
     def on_disconnect(self, node_id: str, connection_id: str) -> None:
         self._calls.on_disconnect(connection_id)
         self._registry.on_disconnect(node_id, connection_id)

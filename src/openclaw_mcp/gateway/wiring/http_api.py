@@ -125,13 +125,13 @@ class GatewayHttp:
         if path != "/mcp" and path not in PROBE_PATHS and not path.startswith(CHANNEL_HOOKS_PREFIX):
             refusal = self._access.refusal_reason(scope.get("client"), scope["headers"])
             if refusal is not None:
-                await asgi.send_json(send, _error_body("forbidden", refusal), status=403)
+                await _send_error(send, 403, "forbidden", refusal)
                 return
         app = self.exact_routes.get(path) or next(
             (app for prefix, app in self.prefix_routes.items() if path.startswith(prefix)), None
         )
         if app is None:
-            await asgi.send_json(send, _error_body("not_found", f"nothing is at {path[:200]}"), status=404)
+            await _send_error(send, 404, "not_found", f"nothing is at {path[:200]}")
             return
         await app(scope, receive, send)
 
@@ -160,17 +160,16 @@ class GatewayHttp:
             return
         headers = asgi.read_headers(scope)
         if not self._access.has_token(headers):
-            await asgi.send_json(send, _error_body("unauthorized", "Unauthorized"), status=401)
+            await _send_error(send, 401, "unauthorized", "Unauthorized")
             return
         try:
             body = decode_json(await asgi.read_body(receive))
         except asgi.BodyTooLarge:
-            reason = f"the body may hold {asgi.MAX_BODY} bytes"
-            await asgi.send_json(send, _error_body("invalid_request_error", reason), status=413)
+            await _send_error(send, 413, "invalid_request_error", f"the body may hold {asgi.MAX_BODY} bytes")
             return
         except ValueError as exc:
             reason = f"the body can't be kept: {exc}" if isinstance(exc, JsonTooDeep) else "the body is not JSON"
-            await asgi.send_json(send, _error_body("invalid_request_error", reason), status=400)
+            await _send_error(send, 400, "invalid_request_error", reason)
             return
         caller = await self._access.bind_session(operator_caller("gateway-token", entry_point="http"), headers)
         status, answer = await self._invoke_tool(caller, body if isinstance(body, dict) else {})
@@ -196,6 +195,10 @@ class GatewayHttp:
             kind = error_kind(exc)
             status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
             return status, {"ok": False, **_error_body(kind, str(exc))}
+
+
+async def _send_error(send: Send, status: int, kind: str, message: str) -> None:
+    await asgi.send_json(send, _error_body(kind, message), status=status)
 
 
 def _error_body(kind: str, message: str) -> Json:

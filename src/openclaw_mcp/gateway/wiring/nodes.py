@@ -103,7 +103,7 @@ async def open_nodes(
 
         def on_connect(connection: RpcConnection) -> None:
             if connection.is_node:
-                nodes.on_connect(node_connection(connection, silent=peers.is_silent(connection)))
+                registry.on_connect(node_connection(connection, silent=peers.is_silent(connection)))
 
         def on_disconnect(connection: RpcConnection) -> None:
             approvals.on_disconnect(connection.id)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Protocol
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from ...protocol.gateway_frames import PROTOCOL
 
@@ -126,19 +126,8 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
                 signed_at=challenge.ts,
                 nonce=challenge.nonce,
             )
-        return ConnectParams(
-            min_protocol=PROTOCOL,
-            max_protocol=PROTOCOL,
-            client=self.client,
-            role=self.role,
-            scopes=self.scopes,
-            caps=self.caps,
-            commands=self.commands,
-            permissions=self.permissions,
-            path_env=self.path_env,
-            device=proof,
-            auth=credentials,
-        )
+        own: dict[str, Any] = structs.asdict(self)  # the profile's fields are fields of `connect` too
+        return ConnectParams(min_protocol=PROTOCOL, max_protocol=PROTOCOL, device=proof, auth=credentials, **own)
 
 
 def signature_payload(
