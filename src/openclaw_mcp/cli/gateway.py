@@ -26,10 +26,10 @@ from .logging_setup import log_to_file
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    words = (
+    text = (
         f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_GATEWAY_PORT})"
     )
-    parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
+    parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=text)
     _common_arguments(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
@@ -62,27 +62,31 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from ..net import listen
 
     log_to_file(folder, verbose=options.verbose)
-    number, again = resolve_port(options.port, folder), False
+    number, is_restart = resolve_port(options.port, folder), False
     while True:
         listener = listen.bind(options.host, number)
         host, number = listener.getsockname()[:2]
-        beyond = host not in ("127.0.0.1", "::1")
-        hosts = hosts_from_env() | ({options.host} if beyond else set())
+        accepts_remote = host not in ("127.0.0.1", "::1")
+        hosts = hosts_from_env() | ({options.host} if accepts_remote else set())
         plan = GatewayOptions(
-            folder=folder, token=resolve_token(folder), hosts=hosts, accepts_remote=beyond, is_restart=again
+            folder=folder,
+            token=resolve_token(folder),
+            hosts=hosts,
+            accepts_remote=accepts_remote,
+            is_restart=is_restart,
         )
 
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
 
-        again = listen.run(serve(plan, listener, ready=ready))
+        is_restart = listen.run(serve(plan, listener, ready=ready))
         listener.close()
-        if not again:
+        if not is_restart:
             return 0
 
 
 def resolve_token(folder: Path) -> str:
-    """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
+    """The gateway's token: $OPENCLAW_GATEWAY_TOKEN, else the configured one, else the one stored in the folder."""
     if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
         token = read_config_value(folder, "gateway", "auth", "token")
         sync_token_file(folder, str(token or "").strip())
@@ -90,14 +94,14 @@ def resolve_token(folder: Path) -> str:
 
 
 def ensure_token_file(folder: Path) -> Path | None:
-    """The file that holds that token, there when this returns; None as below."""
+    """The file that holds that token, written when this returns; None as below."""
     resolve_token(folder)
     return token_file_path(folder)
 
 
 def token_file_path(folder: Path) -> Path | None:
-    """Where that file is or would be; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which is for those who
-    want it on no disk."""
+    """The path of that file, whether it exists or not; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which
+    keeps it off the disk."""
     return None if os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else folder / TOKEN_FILE
 
 
@@ -122,7 +126,7 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
 
 
 async def call_gateway(options: argparse.Namespace, folder: Path, params: Json) -> Any:
-    """What a gateway answers; `options` as `gateway call` has them."""
+    """A gateway's answer; `options` are those of `gateway call`."""
     port = int(options.port) if options.port else None
     async with connect_operator(folder, url=options.url, token=options.token, port=port) as client:
         return await client.call(options.method, params, within=options.timeout, final=options.final)

@@ -85,7 +85,7 @@ def read_config_value(folder: Path, *path: str) -> object:
     from ..config.file import ConfigFile, invalid_config_error
     from ..config.text import value_at  # here for start-up, as above
 
-    snapshot = ConfigFile(folder, key=b"nobody sees the hash").read()
+    snapshot = ConfigFile(folder, key=b"the hash is not shown").read()
     # A reference to an unset variable must not serve as a token: it could be guessed.
     unset = [warning for warning in snapshot.warnings if warning["path"] == ".".join(path)]
     if snapshot.issues or unset:

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _detach(options: argparse.Namespace, folder: Path) -> int:
-    """Start it again without a terminal, and wait until it answers or says why it can't."""
+    """Start it again without a terminal, and wait until it answers or fails with a reason."""
     complaint = folder / ERROR_FILE
     with os.fdopen(open_new(complaint), "wb") as stderr:
         child = subprocess.Popen(

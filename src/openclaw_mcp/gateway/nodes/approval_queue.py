@@ -140,11 +140,11 @@ class ExecApprovalQueue:
         question = record.request
         if question.requester.may_be(by) and decision != "deny":
             reason = (
-                "whoever asked can't allow it; another operator must, with an approved device or a token of its own"
+                "the requester can't allow it; another operator must, with an approved device or a token of its own"
             )
             raise RpcError(reason, kind="FORBIDDEN")
         if not owner and decision != "deny" and not question.on_behalf_of.isdisjoint(by.credentials):
-            raise RpcError("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")
+            raise RpcError("who began the command can't allow it; another operator must", kind="FORBIDDEN")
         if question.reviewers and by.name not in question.reviewers and decision != "deny":
             raise RpcError("this approval is for other reviewers", kind="FORBIDDEN")
         if decision not in question.allowed:

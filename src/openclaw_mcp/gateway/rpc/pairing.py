@@ -22,9 +22,7 @@ from ...net.gateway_client.handshake import ConnectParams
 
 PENDING_SECONDS: Final = 300.0  # seconds a request waits for approval; a device that is still not paired asks again
 MAX_PENDING: Final = 256  # requests kept; each needed the shared token, so more is a runaway client
-ISSUE_BITS: Final = (
-    52  # of the number a count of tokens begins with; with room to count on, it stays exact in every JSON
-)
+ISSUE_BITS: Final = 52  # of the first number of a device's tokens; counted on, it stays exact in every JSON
 
 PairingDecision = Literal["approved", "rejected", "removed"]
 PairingReason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
