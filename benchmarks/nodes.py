@@ -32,13 +32,13 @@ COMMAND = "system.which"
 INTRODUCE = """
 import json, sys, msgspec
 from pathlib import Path
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.handshake import Challenge, ClientInfo, ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 challenge, token, folder, command = json.loads(sys.argv[1])
 who = ClientInfo(id="node-host", version="1", platform="linux", mode="node", device_family="Linux")
 profile = ClientProfile(client=who, role="node", caps=("system",), commands=(command,))
-identity = DeviceIdentity.load(Path(folder) / "node-identity.json")
-connect = profile.build_connect(challenge, Credentials(token=token), identity)
+device = DeviceIdentity.load(Path(folder) / "node-identity.json")
+connect = profile.build_connect(msgspec.convert(challenge, Challenge), Credentials(token=token), device)
 sys.stdout.buffer.write(msgspec.json.encode(connect))
 """
 """A node's `connect`, signed. Run by the interpreter ours is installed for: this one has no cryptography."""

@@ -461,11 +461,11 @@ def test_a_log_others_could_read_is_made_private_and_kept(tmp_path: Path) -> Non
 def test_a_log_that_is_full_is_put_away_and_no_link_takes_its_place(tmp_path: Path) -> None:
     script = """
 import logging, pathlib, sys
-from openclaw_mcp.cli import log_file
+from openclaw_mcp.cli import logging_setup
 folder = pathlib.Path(sys.argv[1])
-log = folder / log_file.LOG_FILE
-log.write_bytes(b"x" * (log_file.LOG_BYTES - 10))
-log_file.log_to_file(folder, verbose=False)
+log = folder / logging_setup.LOG_FILE
+log.write_bytes(b"x" * (logging_setup.LOG_BYTES - 10))
+logging_setup.log_to_file(folder, verbose=False)
 logging.getLogger("a").info("the first of a new file")
 print((folder / "gateway.log.1").stat().st_size, oct(log.stat().st_mode & 0o777), log.read_text().count("the first"))
 """

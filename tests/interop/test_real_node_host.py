@@ -138,7 +138,7 @@ def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, th
 @pytest.mark.parametrize("decision", ["allow-once", "deny"])
 def test_their_command_line_answers_our_questions(ours: Served, home: Path, decision: str) -> None:
     async def test() -> None:
-        # The asker is a device that a person approved, and holds its token alone: whoever asked can't allow it with the
+        # The asker is a device that a person approved, and holds its token alone: the requester can't allow it with the
         # same credential, nor with one that it was given for the gateway's token.
         phone = DeviceIdentity.load(home / f"phone-{decision}.json")
         shared = Credentials(token=ours.token)

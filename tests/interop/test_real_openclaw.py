@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from openclaw_mcp.core.rpc import ADMIN, READ, RpcError
 from openclaw_mcp.net.gateway_client.client import CannotConnect, GatewayClient
-from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.net.gateway_client.handshake import Challenge, ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from ..gateway.rpc.gateways import CONNECT, NODE, TUI, within
@@ -251,7 +251,9 @@ def test_a_device_that_proves_nothing_is_refused_alike(theirs: str, ours: Served
         def answer(challenge: Any) -> Any:
             told = ClientProfile(client=TUI, scopes=(READ,))
             params = msgspec.to_builtins(
-                told.build_connect(challenge, Credentials(token=token), DeviceIdentity(bytes(32)))
+                told.build_connect(
+                    msgspec.convert(challenge, Challenge), Credentials(token=token), DeviceIdentity(bytes(32))
+                )
             )
             params["device"] |= PROOFS[name]
             return request(params)

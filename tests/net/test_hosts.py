@@ -106,8 +106,8 @@ def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
     async def main() -> None:
         async with gateway(tmp_path) as served:
             paths = [
-                *served._exact_routes,
-                *served._prefix_routes,
+                *served.http.exact_routes,
+                *served.http.prefix_routes,
                 "/",
                 "/nothing",
                 "/v1/models/openclaw",
@@ -118,10 +118,10 @@ def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
             for path in paths:
                 method = METHODS.get(path, "GET")
                 for name, headers in FOREIGN.items():
-                    status = await asked(served, path, method, headers)
+                    status = await asked(served.http, path, method, headers)
                     assert (status != 403) is (path in OPEN), (path, name, status)
                 for name, headers in {**OURS, **PAGES}.items():
-                    assert await asked(served, path, method, headers) != 403, (path, name)
+                    assert await asked(served.http, path, method, headers) != 403, (path, name)
 
     asyncio.run(main())
 
@@ -143,8 +143,8 @@ def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
         served = GatewayServer(tmp_path, TOKEN)
         served.add_module(_NewRoom())
         for path in ("/brand-new", "/brand/new/x", "/health/details"):
-            assert await asked(served, path, "GET", [("host", "evil.example")]) == 403
-            assert await asked(served, path, "GET", [("host", "localhost")]) == 200
+            assert await asked(served.http, path, "GET", [("host", "evil.example")]) == 403
+            assert await asked(served.http, path, "GET", [("host", "localhost")]) == 200
 
     asyncio.run(main())
 
@@ -194,11 +194,11 @@ def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_name
         async with gateway(tmp_path, accepts_remote=True, hosts=frozenset({"0.0.0.0"})) as served:
             named = [f"{name}:18789" for name in process_stats.host_names()]
             for host in ("192.0.2.7:18789", "[2001:db8::7]:18789", "10.0.0.1", "127.0.0.1", *named):
-                assert await asked(served, path, "GET", [("host", host)]) != 403, host
+                assert await asked(served.http, path, "GET", [("host", host)]) != 403, host
             for host in ("evil.example", "evil.example:18789", "", "1.2.3.4.evil.example", "[evil]"):
-                assert await asked(served, path, "GET", [("host", host)]) == 403, host
+                assert await asked(served.http, path, "GET", [("host", host)]) == 403, host
             page = [("host", "192.0.2.7"), ("origin", "http://192.0.2.7")]
-            assert await asked(served, path, "GET", page) == 403, "a page of any address is none of ours"
+            assert await asked(served.http, path, "GET", page) == 403, "a page of any address is none of ours"
 
     asyncio.run(main())
 
@@ -216,8 +216,8 @@ def test_a_name_the_gateway_is_told_is_one_of_its_own(tmp_path: Path, told: str,
     async def main() -> None:
         served = GatewayServer(tmp_path, TOKEN, hosts=frozenset({told}))
         for path in ("/metrics", "/mcp"):
-            assert (await asked(served, path, "GET", [("host", host)]) == 403) is wanted
+            assert (await asked(served.http, path, "GET", [("host", host)]) == 403) is wanted
             foreign = [("host", host), ("origin", "https://evil.example")]
-            assert await asked(served, path, "GET", foreign) == 403
+            assert await asked(served.http, path, "GET", foreign) == 403
 
     asyncio.run(main())

@@ -17,10 +17,11 @@ from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.net import tasks as net_tasks
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.net.processes import start_process
+from openclaw_mcp.net.state_dir import TOKEN_FILE
 from openclaw_mcp.node import gateway_link
 from openclaw_mcp.node.canvas import forward_proxy
 from openclaw_mcp.node.canvas.chromium import CdpEvent, Chromium
-from openclaw_mcp.node.gateway_link import SHARED_TOKEN_FILE, make_gateway_connector
+from openclaw_mcp.node.gateway_link import make_gateway_connector
 from openclaw_mcp.node.host import LocalNode
 from openclaw_mcp.node.invocations import Invocations
 from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion, make_question
@@ -73,14 +74,14 @@ def test_an_invocation_that_fails_unexpectedly_is_answered() -> None:
 
 def test_a_shared_token_that_cannot_be_read_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENCLAW_GATEWAY_TOKEN", raising=False)
-    (tmp_path / SHARED_TOKEN_FILE).write_bytes(b"\xff\xfe")
+    (tmp_path / TOKEN_FILE).write_bytes(b"\xff\xfe")
 
     async def work() -> None:
         announced: list[str] = []
         async with make_gateway_connector(announced.append, default_url="ws://127.0.0.1:9")(LocalNode(tmp_path)):
             await until(lambda: announced)
 
-        assert SHARED_TOKEN_FILE in announced[0]
+        assert TOKEN_FILE in announced[0]
         assert "delete it" in announced[0]
 
     run(work)

@@ -19,21 +19,21 @@ from ..core.model import Json
 from ..core.rpc import APPROVALS
 from ..core.visible_text import escape_command, escape_line, escape_unsafe
 from ..net.gateway_client.client import GatewayClient
+from ..net.state_dir import state_dir_path
+from ..net.tasks import Tasks
 from ..node.consent import CONSENT_TOPICS, ConsentStore
 from ..node.exec.approvals import ExecAuthorizer, describe_binding
 from ..node.exec.program_locator import ProgramLocator
 from ..node.exec.rule_risks import assess_pattern, default_allow_risk, unknown_program_warning
 from ..node.exec.rules import Action, ExecPolicy, Rule
 from ..node.questions import PromptAnswer, PromptRouter
-from ..node.settings import resolve_state_dir
 from ..node.terminal_questions import SOCKET_PATTERN, SocketUnavailable, watch_questions
 from .commands import repeat_options
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import add_gateway_options, connect_operator
 
 SCAN_INTERVAL: Final = 1.0  # seconds between looks for nodes that have started
 CLIENT_CAPS: Final = ("approvals", "exec-approvals")
-"""By these words OpenClaw's own gateway knows that a question shown here may be answered."""
+"""By these OpenClaw's own gateway knows that a question shown here may be answered."""
 YES_HELP: Final = "make it also if it lets other programs start, without being asked once more"
 FLUSH_TIMEOUT: Final = 2.0  # seconds an answer gets to reach the gateway when we leave
 
@@ -43,7 +43,7 @@ _ANSWERS: Final[dict[str, PromptAnswer]] = {"y": "once", "yes": "once", "a": "al
 def arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
     parser.add_argument("--gateway", action="store_true", help="answer the questions a gateway has, of all its nodes")
-    gateway_arguments(parser)
+    add_gateway_options(parser)
     actions = parser.add_subparsers(
         dest="action", title="without an action, questions are answered here", metavar="ACTION"
     )
@@ -76,7 +76,7 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = resolve_state_dir(options.state_dir)
+    folder = state_dir_path(options.state_dir)
     asking = PromptRouter(seconds=lambda: 0, ask_in_client=lambda: False)
     approvals = ExecAuthorizer(state_dir=folder, prompt_router=asking)
     consents = ConsentStore(state_dir=folder, prompt_router=asking)
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _confirm(options: argparse.Namespace) -> None:
-    """Say what a rule lets through; for a grave one, go on only after a second yes. Raises OpenClawError."""
+    """Show what a rule allows; for a severe one, go on only after a second yes. Raises OpenClawError."""
     if options.action == "allow":
         risk = assess_pattern(options.pattern, ProgramLocator(None).real_path)
     else:
@@ -129,7 +129,7 @@ def _edit_policy(policy: ExecPolicy, options: argparse.Namespace) -> ExecPolicy:
             raise OpenClawError(f"there is no rule with the pattern {options.pattern!r}; see openclaw approvals list")
         return msgspec.structs.replace(policy, rules=others)
     action: Action = options.action
-    # At the front: whoever adds a rule by hand means it to count.
+    # At the front: a rule added by hand is meant to apply.
     return msgspec.structs.replace(policy, rules=(Rule(pattern=options.pattern, action=action), *others))
 
 
@@ -166,7 +166,7 @@ async def _answer_local(folder: Path) -> int:
     if not (sys.stdin.isatty() or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         raise OpenClawError("questions are answered in a terminal; start it in one, or set rules with its other verbs")
     print(f"Waiting for questions of the nodes in {folder}; leave with Ctrl-C.", flush=True)
-    desk = _QuestionPrompt()
+    prompt = _QuestionPrompt()
     async with asyncio.TaskGroup() as tasks:
         known: set[Path] = set()
         attending: list[asyncio.Task[None]] = []
@@ -175,45 +175,45 @@ async def _answer_local(folder: Path) -> int:
             with suppress(SocketUnavailable, ConnectionError):
                 async with watch_questions(path) as watcher:
                     async for message in watcher.messages():
-                        desk.on_message(message, watcher)
+                        prompt.on_message(message, watcher)
             known.discard(path)
 
-        reading = tasks.create_task(desk.read_answers())
+        reading = tasks.create_task(prompt.read_answers())
         while not reading.done():
             for path in set(folder.glob(SOCKET_PATTERN)) - known:  # noqa: ASYNC240  a handful of names
                 known.add(path)
                 attending.append(tasks.create_task(attend(path)))
             await asyncio.wait((reading,), timeout=SCAN_INTERVAL)
-        for task in attending:  # nobody is left to answer
+        for task in attending:  # the terminal is closed: no answers any more
             task.cancel()
     return 0
 
 
 async def _answer_for_gateway(folder: Path, *, url: str | None, token: str | None) -> int:
     """Until interrupted: questions of every node of a gateway, and of its agents, are answered here."""
-    desk = _QuestionPrompt()
+    prompt = _QuestionPrompt()
     async with connect_operator(
         folder, url=url, token=token, scopes=(APPROVALS,), caps=CLIENT_CAPS, redial=True
     ) as client:
-        booth = _GatewayQuestions(client, desk)
-        client.connected.connect(lambda _: booth.fetch_questions())
-        client.events.connect(lambda news: booth.on_event(news.event, news.payload))
+        questions = _GatewayQuestions(client, prompt)
+        client.connected.connect(lambda _: questions.fetch_questions())
+        client.events.connect(lambda event: questions.on_event(event.event, event.payload))
         print(f"Waiting for questions of {client.url}; leave with Ctrl-C.", flush=True)
-        booth.fetch_questions()
+        questions.fetch_questions()
         try:
-            await desk.read_answers()
+            await prompt.read_answers()
         finally:
-            await booth.aclose()
+            await questions.aclose()
     return 0
 
 
 class _GatewayQuestions:
-    """A gateway's questions in the words of the desk, and its answers in the gateway's."""
+    """A gateway's questions as the prompt shows them, and the prompt's answers as the gateway takes them."""
 
     def __init__(self, client: GatewayClient, prompt: "_QuestionPrompt") -> None:
         self._client = client
         self._prompt = prompt
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("approvals")
 
     def on_event(self, event: str, payload: Any) -> None:
         if event == "exec.approval.requested":
@@ -222,17 +222,16 @@ class _GatewayQuestions:
             self._prompt.on_message({"settled": payload["id"]}, self)
 
     def fetch_questions(self) -> None:
-        """Ask for what was asked before we came."""
-        self._start_task(self._fetch_questions())
+        """Fetch the questions that were asked before we connected."""
+        self._tasks.spawn(self._report_failure(self._fetch_questions()), name="questions")
 
     def answer(self, id: str, answer: PromptAnswer) -> None:
         decision = {"once": "allow-once", "always": "allow-always", "deny": "deny"}[answer]
-        self._start_task(self._answer(id, decision))
+        self._tasks.spawn(self._report_failure(self._answer(id, decision)), name="answer")
 
     async def aclose(self) -> None:
-        """Let the last answers out."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=FLUSH_TIMEOUT)
+        """Send the last answers."""
+        await self._tasks.finish(FLUSH_TIMEOUT)
 
     async def _fetch_questions(self) -> None:
         for asked in await self._client.call("exec.approval.list"):
@@ -241,16 +240,11 @@ class _GatewayQuestions:
     async def _answer(self, id: str, decision: str) -> None:
         await self._client.call("exec.approval.resolve", {"id": id, "decision": decision})
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        async def told() -> None:
-            try:
-                await work
-            except OpenClawError as exc:
-                print(f"({exc})", flush=True)
-
-        task = asyncio.ensure_future(told())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _report_failure(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except OpenClawError as exc:
+            print(f"({exc})", flush=True)
 
 
 def _question_from_request(approval: Json) -> Json:
@@ -271,7 +265,7 @@ def _folder_line(request: Json) -> str:
 
 
 class _AnswerTarget(Protocol):
-    """Where an answer goes."""
+    """Where an answer is sent."""
 
     def answer(self, id: str, answer: PromptAnswer) -> None: ...
 
@@ -285,7 +279,7 @@ class _QuestionPrompt:
         self._last_answered_id = ""
         """The question that was answered here last."""
         self._settled_elsewhere = False
-        """The question on the screen was settled elsewhere: what is typed next may have been meant for it."""
+        """The question on the screen was settled elsewhere: the next line may have been meant for it."""
 
     def on_message(self, message: Json, target: _AnswerTarget) -> None:
         if "question" in message:
@@ -304,7 +298,9 @@ class _QuestionPrompt:
     def _show_oldest(self) -> None:
         if self._pending:
             question, _ = next(iter(self._pending.values()))
-            detail = escape_unsafe(question["detail"]).replace("\n", "\n  | ")  # no line of it can pass for one of ours
+            detail = escape_unsafe(question["detail"]).replace(
+                "\n", "\n  | "
+            )  # no line of it can look like one of ours
             lasting = question.get("lasting") if question["always"] else None
             choices = "[y]es once, [a]lways, [n]o" if question["always"] else "[y]es once, [n]o"
             title, why, asker = (escape_line(question[part]) for part in ("title", "why", "asker"))
@@ -314,7 +310,7 @@ class _QuestionPrompt:
             self._show(f"{choices}:")
 
     async def read_answers(self) -> None:
-        """Each line answers the oldest question. Whatever is not a clear yes is a no."""
+        """Each line answers the oldest question. Anything but a clear yes is a no."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -11,7 +11,7 @@ from ..core.model import Json
 from ..core.rpc import RpcError
 from ..net.gateway_client.client import GatewayClient
 from ..protocol.gateway_frames import EventFrame
-from . import gateway_options
+from . import gateway_connection
 
 REPLY_GRACE: Final = 3.0  # seconds a run's answer may take from its end to the conversation
 HISTORY_LIMIT: Final = 10  # messages shown of what was said before
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--message", help="say this, print the answer and leave")
     parser.add_argument("--as", dest="sender", metavar="ID", help="speak for somebody else; access rules apply to them")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with -m: wait this long")
-    gateway_options.arguments(parser)
+    gateway_connection.add_connection_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _chat(options: argparse.Namespace) -> int:
-    async with gateway_options.connect_from_options(options) as client:
+    async with gateway_connection.connect_from_options(options) as client:
         talk = ChatTerminal(client, options.conversation, options.sender)
         await talk.subscribe()
         if options.message is not None:

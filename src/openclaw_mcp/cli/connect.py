@@ -13,14 +13,15 @@ from ..connect.clients import ALIASES, CLIENTS, SupportedClient
 from ..connect.entries import ClientEntry, HttpClientEntry, StdioClientEntry
 from ..core.errors import OpenClawError
 from ..core.numbers import parse_whole_number
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import state_dir, state_dir_path
 from ..node import settings as node_settings
 from ..node.token import TOKEN_FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from . import run_state
-from .address import DEFAULT_GATEWAY_PORT, gateway_port
 from .gateway import ensure_token_file, token_file_path
+from .gateway_connection import find_gateway_url, gateway_port
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 ENTRY_NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
@@ -203,10 +204,8 @@ def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> Http
 
 
 def _gateway_url(scheme: str, folder: Path) -> str:
-    named = os.environ.get("OPENCLAW_GATEWAY_URL")
-    if named:
-        return named.replace("ws", scheme, 1) if named.startswith("ws") else named.replace("http", scheme, 1)
-    return f"{scheme}://127.0.0.1:{gateway_port(folder)}"
+    url = find_gateway_url(folder)
+    return url.replace("ws", scheme, 1) if url.startswith("ws") else url.replace("http", scheme, 1)
 
 
 def _node_url(folder: Path) -> str:

@@ -12,11 +12,12 @@ from .. import __version__
 from ..config import redaction
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
+from ..net.listening_ports import find_port_owner
 from ..net.state_dir import state_dir
 from ..node.settings import DEFAULT_PORT as NODE_PORT
 from . import doctor_agents, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
-from .probe import GatewayProbe, arguments, find_port_owner, probe_gateway
+from .probe import GatewayProbe, arguments, probe_gateway
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .report import Finding, attention, findings_to_json, fine, has_problems, note, print_findings
 

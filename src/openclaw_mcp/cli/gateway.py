@@ -11,27 +11,32 @@ from typing import Any
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import RpcError
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import TOKEN_FILE, ensure_gateway_token, state_dir, sync_token_file
-from .address import DEFAULT_GATEWAY_PORT, hosts_from_env, read_config_value, resolve_port
 from .commands import parse_port, repeat_options
-from .log_file import log_to_file
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import (
+    add_gateway_options,
+    connect_operator,
+    hosts_from_env,
+    read_config_value,
+    resolve_port,
+)
+from .logging_setup import log_to_file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    words = (
+    text = (
         f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_GATEWAY_PORT})"
     )
-    parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
+    parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=text)
     _common_arguments(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
     call.add_argument("method")
     call.add_argument("params", nargs="?", default="{}", help="a JSON object")
-    gateway_arguments(call)
+    add_gateway_options(call)
     call.add_argument("--final", action="store_true", help="wait for the second answer of a method that gives two")
     call.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     repeat_options(_common_arguments, call)
@@ -57,27 +62,31 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     from ..net import listen
 
     log_to_file(folder, verbose=options.verbose)
-    number, again = resolve_port(options.port, folder), False
+    number, is_restart = resolve_port(options.port, folder), False
     while True:
         listener = listen.bind(options.host, number)
         host, number = listener.getsockname()[:2]
-        beyond = host not in ("127.0.0.1", "::1")
-        hosts = hosts_from_env() | ({options.host} if beyond else set())
+        accepts_remote = host not in ("127.0.0.1", "::1")
+        hosts = hosts_from_env() | ({options.host} if accepts_remote else set())
         plan = GatewayOptions(
-            folder=folder, token=resolve_token(folder), hosts=hosts, accepts_remote=beyond, is_restart=again
+            folder=folder,
+            token=resolve_token(folder),
+            hosts=hosts,
+            accepts_remote=accepts_remote,
+            is_restart=is_restart,
         )
 
         def ready(host: str = host, number: int = number) -> None:
             print(f"gateway  ws://{host}:{number}  http://{host}:{number}/mcp\nstate    {folder}", flush=True)
 
-        again = listen.run(serve(plan, listener, ready=ready))
+        is_restart = listen.run(serve(plan, listener, ready=ready))
         listener.close()
-        if not again:
+        if not is_restart:
             return 0
 
 
 def resolve_token(folder: Path) -> str:
-    """The token the gateway asks for: $OPENCLAW_GATEWAY_TOKEN, else as configured, else the one kept in the folder."""
+    """The gateway's token: $OPENCLAW_GATEWAY_TOKEN, else the configured one, else the one stored in the folder."""
     if not os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip():
         token = read_config_value(folder, "gateway", "auth", "token")
         sync_token_file(folder, str(token or "").strip())
@@ -85,14 +94,14 @@ def resolve_token(folder: Path) -> str:
 
 
 def ensure_token_file(folder: Path) -> Path | None:
-    """The file that holds that token, there when this returns; None as below."""
+    """The file that holds that token, written when this returns; None as below."""
     resolve_token(folder)
     return token_file_path(folder)
 
 
 def token_file_path(folder: Path) -> Path | None:
-    """Where that file is or would be; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which is for those who
-    want it on no disk."""
+    """The path of that file, whether it exists or not; None when the token comes from $OPENCLAW_GATEWAY_TOKEN, which
+    keeps it off the disk."""
     return None if os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() else folder / TOKEN_FILE
 
 
@@ -117,7 +126,7 @@ def _call(options: argparse.Namespace, folder: Path) -> int:
 
 
 async def call_gateway(options: argparse.Namespace, folder: Path, params: Json) -> Any:
-    """What a gateway answers; `options` as `gateway call` has them."""
+    """A gateway's answer; `options` are those of `gateway call`."""
     port = int(options.port) if options.port else None
     async with connect_operator(folder, url=options.url, token=options.token, port=port) as client:
         return await client.call(options.method, params, within=options.timeout, final=options.final)

@@ -10,8 +10,7 @@ from typing import BinaryIO, Final
 
 from ..core.errors import OpenClawError
 from ..net.files import open_private
-from ..net.state_dir import state_dir
-from .log_file import LOG_FILE
+from ..net.state_dir import LOG_FILE, state_dir
 
 POLL_INTERVAL: Final = 0.25  # seconds between two reads
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..mcp.server.server import McpServer
 from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
+from ..net.state_dir import state_dir_path
 from ..node.host import LocalNode, NodeHost
-from ..node.settings import NodeSettings, resolve_state_dir
+from ..node.settings import NodeSettings
 from .logging_setup import log_to_stderr
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ def serve_stdio(opened: StdioHandover | None = None, *, folder: str | None = Non
 
 
 async def _serve_stdio(opened: StdioHandover | None, folder: str | None) -> None:
-    node = LocalNode(resolve_state_dir(folder))
+    node = LocalNode(state_dir_path(folder))
     async with node.open():
         await serve_pipe(node.create_mcp_server(), handover=opened)
 
 
 def default_server() -> McpServer:
     """The server with default settings, as it introduces itself on any machine."""
-    return LocalNode(resolve_state_dir(), NodeSettings()).create_mcp_server()
+    return LocalNode(state_dir_path(), NodeSettings()).create_mcp_server()
 
 
 def arguments(parser: "argparse.ArgumentParser") -> None:
@@ -69,7 +70,7 @@ async def _serve(options: "argparse.Namespace") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    node = LocalNode(resolve_state_dir(options.state_dir))
+    node = LocalNode(state_dir_path(options.state_dir))
     host = NodeHost(node, port=options.port, gateway=_gateway_link, announce=_announce)
     await host.run(stop)
 

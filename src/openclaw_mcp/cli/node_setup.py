@@ -11,10 +11,12 @@ import msgspec
 
 from ..core.errors import OpenClawError
 from ..core.numbers import parse_whole_number
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
+from ..net.state_dir import state_dir_path
 from ..node import settings as node_settings
 from ..node.api_keys import ELEVENLABS_KEY, KeyStore
 from ..node.host import LocalNode, choose_port
-from ..node.settings import DEFAULT_ENABLED, NodeSettings, resolve_state_dir
+from ..node.settings import DEFAULT_ENABLED, NodeSettings
 from ..node.token import TokenFile
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ GATEWAY_DEFAULT_COMMANDS = ("system.", "screen.snapshot", "camera.list", "locati
 
 
 def run(options: "argparse.Namespace") -> int:
-    folder = resolve_state_dir(options.state_dir)
+    folder = state_dir_path(options.state_dir)
     if options.action == "doctor":
         return doctor(folder, options.port, as_json=options.json)
     if options.action == "token":
@@ -141,7 +143,11 @@ def setup(folder: Path, *, ask: Callable[[str, str], str]) -> int:
     mcp = _ask_yes_no(ask, "Serve MCP clients of this machine?", default=old.enable_mcp_server)
     port = _ask_port(ask, old.mcp_port) if mcp else old.mcp_port
     gateway = _ask_yes_no(ask, "Connect to an OpenClaw gateway as a node?", default=old.enable_node_mode)
-    url = ask("Gateway address", old.gateway_url or "ws://127.0.0.1:18789") if gateway else old.gateway_url
+    url = (
+        ask("Gateway address", old.gateway_url or f"ws://127.0.0.1:{DEFAULT_GATEWAY_PORT}")
+        if gateway
+        else old.gateway_url
+    )
     switches = {name: _ask_yes_no(ask, f"Offer {name}?", default=old.is_enabled(name)) for name in DEFAULT_ENABLED}
     fresh: NodeSettings = msgspec.structs.replace(
         old,

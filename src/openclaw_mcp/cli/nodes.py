@@ -13,8 +13,7 @@ from ..core.rpc import RpcError
 from ..net.gateway_client.client import GatewayClient
 from ..net.state_dir import state_dir
 from .commands import repeat_options
-from .operator_client import arguments as gateway_arguments
-from .operator_client import connect_operator
+from .gateway_connection import add_gateway_options, connect_operator
 
 ID_CHARS_SHOWN: Final = 12  # characters of an id that a person needs to see
 EXTRA_WAIT: Final = 10.0  # seconds the gateway gets beyond the node's own time
@@ -38,14 +37,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     invoke.add_argument("command")
     invoke.add_argument("params", nargs="?", default="{}", help="a JSON object")
     invoke.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS")
-    invoke.add_argument("--key", help="an idempotency key: the same order with the same key is carried out once")
+    invoke.add_argument("--key", help="an idempotency key: the same command with the same key is carried out once")
     repeat_options(_common_arguments, *verbs.choices.values())
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="answer as JSON")
-    gateway_arguments(parser)
+    add_gateway_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,9 +63,9 @@ async def _run(options: argparse.Namespace) -> int:
         if options.verb in ("approve", "reject"):
             request = await _find_request(client, options.request)
             answer = await client.call(f"node.pair.{options.verb}", {"requestId": request["requestId"]})
-            told = f"{'approved' if options.verb == 'approve' else 'rejected'} {_display_name(request)}"
+            text = f"{'approved' if options.verb == 'approve' else 'rejected'} {_display_name(request)}"
             commands = ", ".join(request["commands"]) if options.verb == "approve" else ""
-            return _print_answer(answer, f"{told}{': ' if commands else ''}{commands}", as_json=options.json)
+            return _print_answer(answer, f"{text}{': ' if commands else ''}{commands}", as_json=options.json)
         node = await _find_node(client, options.node)
         return await _run_node_verb(client, node, options, params)
 
@@ -82,14 +81,14 @@ async def _run_node_verb(client: GatewayClient, node: Json, options: argparse.Na
     if options.verb == "rename":
         answer = await client.call("node.rename", {**id, "displayName": options.name})
         return _print_answer(answer, f"{_display_name(node)} is now called {options.name}", as_json=options.json)
-    order = {
+    request = {
         **id,
         "command": options.command,
         "params": params,
         "timeoutMs": int(options.timeout * 1000),
         "idempotencyKey": options.key or str(uuid.uuid4()),
     }
-    answer = await client.call("node.invoke", order, within=options.timeout + EXTRA_WAIT)
+    answer = await client.call("node.invoke", request, within=options.timeout + EXTRA_WAIT)
     return _print_answer(answer if options.json else answer["payload"], None, as_json=True)
 
 

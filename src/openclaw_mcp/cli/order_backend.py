@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..config.locations import gateway_endpoint
 from ..core.agent import AgentEvent
 from ..core.gateway_port import OrderGateway
+from ..net.listening_ports import can_connect
 from ..net.tasks import Tasks
 from ..order.conversation import AgentOrder, run_remote_order
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..gateway.wiring.embedded import EmbeddedGateway
 
 logger = logging.getLogger(__name__)
-
-PROBE_TIMEOUT: Final = 1.0  # seconds to find out whether a gateway listens at the default address
 
 
 class FoundGateway(Struct, frozen=True):
@@ -68,8 +66,8 @@ class OrderService:
         folder = await asyncio.to_thread(self._folder)
         configured = await asyncio.to_thread(_read_config, folder)
         url, token = gateway_endpoint(configured)
-        is_remote = configured is not None and configured.mode == "remote"
-        if is_remote or os.environ.get("OPENCLAW_GATEWAY_URL") or await _can_connect(url):
+        is_named = os.environ.get("OPENCLAW_GATEWAY_URL") or (configured is not None and configured.mode == "remote")
+        if is_named or await asyncio.to_thread(can_connect, url):
             logger.info("orders: sent to the gateway at %s", url)
             token = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
             # Here for start-up: the agent in this process needs no WebSocket.
@@ -104,17 +102,6 @@ def _read_config(folder: Path) -> "GatewayConfig | None":
     from ..config.file import ConfigFile
 
     return ConfigFile(folder).read().config.gateway
-
-
-async def _can_connect(url: str) -> bool:
-    address = urlsplit(url)
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT):
-            _, writer = await asyncio.open_connection(address.hostname, address.port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 def _is_usable(search: "asyncio.Task[FoundGateway]") -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import RpcError
-from . import gateway_options
+from . import gateway_connection
 from .commands import repeat_options
 
 
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    gateway_options.arguments(parser)
+    gateway_connection.add_connection_options(parser)
     parser.add_argument("--json", action="store_true", help="answer as JSON")
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
-    async with gateway_options.connect_from_options(options) as client:
+    async with gateway_connection.connect_from_options(options) as client:
         try:
             return await client.call(method, params)
         except RpcError as fault:

@@ -1,7 +1,6 @@
 """`openclaw policy`: which tools a caller may use, and which rule says so."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -16,6 +15,7 @@ from ..core.providers import model_from_settings
 from ..core.session_target import parse_session_key
 from ..core.tool_naming import SEPARATOR
 from ..mcp.client.names import server_names
+from ..net.state_dir import state_dir_path
 from ..tools import policy_rules
 from ..tools.config_policy import ConfigPolicy, Explanation
 from ..tools.policy_rules import PolicyRules
@@ -87,7 +87,7 @@ def read_rules(path: Path | None) -> PolicyRules:
 
     The one place that knows where the rules are kept.
     """
-    file = path or state_dir() / "openclaw.json"
+    file = path or state_dir_path() / "openclaw.json"
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_CONFIG_BYTES + 1)
@@ -118,10 +118,6 @@ def guess_source(tool: str, rules: PolicyRules) -> str:
         return SERVER_PREFIX + max(offering, key=lambda name: len(prefixes[name]))
     alias, between, _ = tool.partition(SEPARATOR)
     return NODE_PREFIX + alias if alias and between else CLAW_SOURCE
-
-
-def state_dir() -> Path:
-    return Path(os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw-mcp")
 
 
 def caller_from_options(options: argparse.Namespace, rules: PolicyRules) -> Caller:

@@ -1,13 +1,11 @@
-"""A look at the gateway, for reports: is there one, whose is it, how is it. That there is none is an answer too."""
+"""The state of the gateway for reports: whether one listens, which it is, how it is. None is an answer too."""
 
 import argparse
 import asyncio
 import os
 import re
-import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -17,14 +15,10 @@ from ..core.config.config import Config
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..net.gateway_client.client import GatewayClient
-from ..net.listening_ports import find_port_owner
-from .address import port_from_env, port_from_state
-from .operator_client import connect_operator
-
-__all__ = ["GatewayProbe", "arguments", "find_port_owner", "probe_gateway"]
+from ..net.listening_ports import can_connect, find_port_owner
+from .gateway_connection import connect_operator, port_from_env, port_from_state
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
-CONNECT_TIMEOUT: Final = 1.0  # seconds to find out whether anybody listens
 _CALENDAR_VERSION = re.compile(r"20\d\d\.")
 """How OpenClaw's own versions begin; ours do not."""
 
@@ -32,7 +26,7 @@ _CALENDAR_VERSION = re.compile(r"20\d\d\.")
 class GatewayProbe(Struct, frozen=True, kw_only=True):
     url: str
     is_configured: bool
-    """Whether somebody said that it is there."""
+    """Whether its address was given, not assumed."""
     is_listening: bool = False
     problem: str = ""
     """Why it can't be used."""
@@ -68,13 +62,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 async def probe_gateway(
     folder: Path, config: Config, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
 ) -> GatewayProbe:
-    """What the gateway says of itself. `sessions`: the parameters of the list of sessions that is wanted too."""
+    """What the gateway reports. `sessions`: the parameters of `sessions.list`, when its answer is wanted too."""
     named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.gateway.mode == "remote")
-    place, its_token = gateway_endpoint(config.gateway)
-    stands = None if named or port_from_env() else port_from_state(folder)
-    address = url or (f"ws://127.0.0.1:{stands}" if stands else place)
-    given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (its_token if address == place else None)
-    if not named and not await asyncio.to_thread(_can_connect, address):
+    configured, config_token = gateway_endpoint(config.gateway)
+    running = None if named or port_from_env() else port_from_state(folder)
+    address = url or (f"ws://127.0.0.1:{running}" if running else configured)
+    given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (config_token if address == configured else None)
+    if not named and not await asyncio.to_thread(can_connect, address):
         return GatewayProbe(url=address, is_configured=False)
     try:
         async with connect_operator(folder, url=address, token=given) as client:
@@ -87,28 +81,17 @@ async def probe_gateway(
                 sessions={} if sessions is None else await _call_or_empty(client, "sessions.list", sessions),
             )  # fmt: skip
     except OpenClawError as exc:
-        port, who = urlsplit(address).port, None
-        if port is not None:
-            who = await asyncio.to_thread(find_port_owner, port)
-        held = f" (port {port} is held by {who})" if who else ""
-        listens = await asyncio.to_thread(_can_connect, address)
+        port = urlsplit(address).port
+        owner = None if port is None else await asyncio.to_thread(find_port_owner, port)
+        held = f" (port {port} is held by {owner})" if owner else ""
+        listens = await asyncio.to_thread(can_connect, address)
         return GatewayProbe(url=address, is_configured=named, is_listening=listens, problem=f"{exc}{held}")
 
 
 async def _call_or_empty(client: GatewayClient, method: str, params: Json | None = None) -> Json:
-    """What a method answers; nothing when this gateway has no such method or will not say."""
-    asking: Callable[..., Awaitable[Any]] = client.call
+    """A method's answer; empty when this gateway does not have the method or refuses it."""
     try:
-        answer = await asking(method, params or {}, within=ANSWER_TIMEOUT)
+        answer = await client.call(method, params or {}, within=ANSWER_TIMEOUT)
     except OpenClawError:
         return {}
     return answer if isinstance(answer, dict) else {}
-
-
-def _can_connect(url: str) -> bool:
-    place = urlsplit(url)
-    try:
-        with socket.create_connection((place.hostname or "", place.port or 0), CONNECT_TIMEOUT):
-            return True
-    except (OSError, ValueError):
-        return False

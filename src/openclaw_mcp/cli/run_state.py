@@ -1,18 +1,17 @@
-"""Which `openclaw up` serves a state directory: written once it answers, read by down, logs, status and demo."""
+"""Which `openclaw up` serves a state directory: written once it answers, read by the other commands."""
 
 import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 from msgspec import Struct
 
 from ..net.files import read_if_exists, write_atomic
 
 FILE: Final = "up.json"
 OFF_LABEL: Final = "off in node.json"
-"""What is said instead of an address; the node is the one surface that can be switched off."""
+"""Shown instead of an address; the node is the one surface that can be switched off."""
 START_TOLERANCE: Final = 1.0  # seconds two readings of one process's start may differ
 
 
@@ -21,7 +20,7 @@ class Surface(Struct, frozen=True, kw_only=True, rename="camel"):
     address: str
     """Empty while it is switched off."""
     token: str
-    """Where its token lies, in words or as a path; never the token."""
+    """Where its token is stored, described or as a path; never the token."""
     use: str
 
 
@@ -36,12 +35,14 @@ class UpState(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def write(folder: Path, surfaces: tuple[Surface, ...]) -> None:
     """This process serves `folder` from now on."""
+    import psutil  # here for start-up: only `up` and the commands beside it ask for processes
+
     mine = UpState(pid=os.getpid(), started=psutil.Process().create_time(), surfaces=surfaces)
     write_atomic(folder / FILE, msgspec.json.format(msgspec.json.encode(mine), indent=2) + b"\n")
 
 
 def update_address(folder: Path, name: str, address: str) -> None:
-    """One surface of this process is elsewhere by now; nothing to do before the first `write`."""
+    """One surface of this process has moved; nothing to do before the first `write`."""
     found = read(folder)
     if found is not None and found.pid == os.getpid():
         write(
@@ -51,13 +52,13 @@ def update_address(folder: Path, name: str, address: str) -> None:
 
 
 def read(folder: Path) -> UpState | None:
-    """What serves `folder`; None when nothing does, whatever a crash left in the file."""
+    """The process that serves `folder`; None when none does, also when a crash left the file behind."""
     found = read_if_exists(folder / FILE)
     try:
-        standing = None if found is None else msgspec.json.decode(found, type=UpState)
+        state = None if found is None else msgspec.json.decode(found, type=UpState)
     except msgspec.MsgspecError:
         return None
-    return standing if standing is not None and _is_alive(standing) else None
+    return state if state is not None and _is_alive(state) else None
 
 
 def remove(folder: Path) -> None:
@@ -65,6 +66,8 @@ def remove(folder: Path) -> None:
 
 
 def _is_alive(state: UpState) -> bool:
+    import psutil  # here for start-up, as above
+
     try:
         process = psutil.Process(state.pid)
         same = abs(process.create_time() - state.started) < START_TOLERANCE

@@ -17,8 +17,10 @@ from ..gateway.wiring.assembly import GatewayOptions
 from ..gateway.wiring.assembly import serve as serve_gateway
 from ..net import listen
 from ..net.files import open_new
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.processes import popen_group
 from ..net.state_dir import state_dir
+from ..net.tasks import STOP_TIMEOUT, Tasks
 from ..node.gateway_link import make_gateway_connector
 from ..node.host import LocalNode, NodeHost
 from ..node.settings import DEFAULT_PORT as NODE_PORT
@@ -27,10 +29,10 @@ from ..proxy import settings as proxy_settings
 from ..proxy.http.asgi import ProxyAsgi
 from ..proxy.state import ProxyState
 from . import run_state
-from .address import DEFAULT_GATEWAY_PORT, hosts_from_env, resolve_port
 from .commands import parse_port, require_cwd
 from .gateway import ensure_token_file, resolve_token
-from .log_file import log_to_file
+from .gateway_connection import hosts_from_env, resolve_port
+from .logging_setup import log_to_file
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .run_state import OFF_LABEL, Surface
 
@@ -47,14 +49,14 @@ class AlreadyUp(OpenClawError):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    words = (
+    text = (
         f"the gateway's port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_GATEWAY_PORT})"
     )
-    parser.add_argument("--gateway-port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=words)
-    words = f"the node's port, 0 for any free one (default $OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT})"
-    parser.add_argument("--node-port", type=parse_port, help=words)
-    words = "the proxy's port, 0 for any free one (default %(default)s)"
-    parser.add_argument("--proxy-port", type=parse_port, default=PROXY_PORT, help=words)
+    parser.add_argument("--gateway-port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=text)
+    text = f"the node's port, 0 for any free one (default $OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT})"
+    parser.add_argument("--node-port", type=parse_port, help=text)
+    text = "the proxy's port, 0 for any free one (default %(default)s)"
+    parser.add_argument("--proxy-port", type=parse_port, default=PROXY_PORT, help=text)
     parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
@@ -97,29 +99,26 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _foreground_args(options: argparse.Namespace, folder: Path) -> list[str]:
-    """The same order without the wish to detach: made from what was understood, since that can be written many ways."""
-    words = ["up", "--state-dir", str(folder), *(["--verbose"] if options.verbose else [])]
+    """The same command without --detach: made from the parsed options, which can be written in many ways."""
+    args = ["up", "--state-dir", str(folder), *(["--verbose"] if options.verbose else [])]
     ports = {"gateway": options.gateway_port, "node": options.node_port, "proxy": options.proxy_port}
-    return words + [f"--{name}-port={number}" for name, number in ports.items() if number is not None]
+    return args + [f"--{name}-port={number}" for name, number in ports.items() if number is not None]
 
 
 async def _serve_all(options: argparse.Namespace, folder: Path) -> None:
-    """Open the doors one by one; the gateway's is the last, and stopping it closes the house."""
+    """Open the surfaces one by one; the gateway is the last, and stopping it stops them all."""
     async with AsyncExitStack() as stack:
-        listener, again = _bind("gateway", resolve_port(options.gateway_port, folder)), False
+        listener, is_restart = _bind("gateway", resolve_port(options.gateway_port, folder)), False
         stack.callback(listener.close)
         # Made now: the node needs it before the gateway asks for it.
         token = str(ensure_token_file(folder) or "$OPENCLAW_GATEWAY_TOKEN")
         number = listener.getsockname()[1]
-        house, proxy = await stack.enter_async_context(_serve_proxy(options.proxy_port))
-        near = f"ws://{HOST}:{number}"
-        surfaces = (proxy, await stack.enter_async_context(_serve_node(folder, options.node_port, near)))
-        while True:
-            gateway = Surface(name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE)
-            again = await _serve_gateway(folder, listener, (*surfaces, gateway), house, is_restart=again)
-            if not again:
-                return
-            listener = _bind("gateway", number)
+        proxy_state, proxy = await stack.enter_async_context(_serve_proxy(options.proxy_port))
+        gateway_url = f"ws://{HOST}:{number}"
+        node = await stack.enter_async_context(_serve_node(folder, options.node_port, gateway_url))
+        gateway = Surface(name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE)
+        while await _serve_gateway(folder, listener, (proxy, node, gateway), proxy_state, is_restart=is_restart):
+            listener, is_restart = _bind("gateway", number), True
 
 
 def _bind(surface: str, number: int) -> socket.socket:
@@ -132,42 +131,47 @@ async def _serve_proxy(number: int) -> AsyncIterator[tuple[ProxyState, Surface]]
     listener = _bind("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(ProxyState(settings))
-        front = ProxyAsgi(house)
-        await stack.enter_async_context(listen.serve_in_background(front, listener, websockets=front.make_socket))
+        state = await stack.enter_async_context(ProxyState(settings))
+        app = ProxyAsgi(state)
+        await stack.enter_async_context(listen.serve_in_background(app, listener, websockets=app.make_socket))
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"
         use = "an app lends its tools: POST /v1/chat/sessions"
-        yield house, Surface(name="proxy", address=address, token=token, use=use)
+        yield state, Surface(name="proxy", address=address, token=token, use=use)
 
 
 @asynccontextmanager
 async def _serve_node(folder: Path, number: int | None, gateway_url: str) -> AsyncIterator[Surface]:
+    """This machine's node. One that ends by itself ends the block, and `up` with it."""
     node, stop = LocalNode(folder), asyncio.Event()
     opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def announce(news: str) -> None:
         logger.info("node: %s", news)
-        door, _, address = news.partition(": ")
-        if not opened.done() and (door == "mcp" or not node.settings.enable_mcp_server):
-            opened.set_result(address if door == "mcp" else "")
-        elif door == "mcp" and not stop.is_set():  # somebody changed the settings
+        surface, _, address = news.partition(": ")
+        if not opened.done() and (surface == "mcp" or not node.settings.enable_mcp_server):
+            opened.set_result(address if surface == "mcp" else "")
+        elif surface == "mcp" and not stop.is_set():  # the settings were changed
             run_state.update_address(folder, "node", "" if address == "closed" else address)
 
     link = make_gateway_connector(announce, default_url=gateway_url)
     host = NodeHost(
         node, port=None if number is None else str(number), gateway=link, announce=announce, port_option="--node-port"
     )
-    living = asyncio.ensure_future(host.run(stop))
-    try:
-        await asyncio.wait((living, opened), return_when=asyncio.FIRST_COMPLETED)
-        if not opened.done():
-            await living
-            raise OpenClawError("the node ended before it was ready")
-        token = str(TokenFile(folder).path)
-        yield Surface(name="node", address=opened.result(), token=token, use="this machine's tools, over MCP")
-    finally:
-        stop.set()
-        await living
+
+    async def run_host() -> None:
+        await host.run(stop)
+        if not stop.is_set():
+            raise OpenClawError("the node ended by itself; see openclaw logs")
+
+    async with Tasks("up") as tasks:
+        tasks.spawn(run_host(), name="node", on_failure="crash")
+        address = await opened
+        try:
+            token = str(TokenFile(folder).path)
+            yield Surface(name="node", address=address, token=token, use="this machine's tools, over MCP")
+        finally:
+            stop.set()
+            await tasks.finish(STOP_TIMEOUT)
 
 
 async def _serve_gateway(
@@ -182,7 +186,7 @@ async def _serve_gateway(
         folder=folder,
         token=resolve_token(folder),
         hosts=hosts_from_env(),
-        proxy_state=proxy_state,
+        apps=proxy_state,
         is_restart=is_restart,
     )
     return await serve_gateway(plan, listener, ready=ready)

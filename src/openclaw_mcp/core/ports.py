@@ -162,6 +162,35 @@ class RunExecutor(Protocol):
         """The run once it has ended; None when the time is up first."""
 
 
+class ConnectedApp(Protocol):
+    """An app that lends its tools: a `ToolSource` for as long as its bridge is attached."""
+
+    changed: Signal[None]
+
+    @property
+    def id(self) -> str:
+        """Its session's id: a key to the session, never to be shown."""
+
+    @property
+    def chat_id(self) -> str | None:
+        """The conversation it lends its tools to, as the app calls it."""
+
+    def specs(self) -> Sequence[ToolSpec]: ...
+
+    async def call(self, call: ToolCall) -> ToolResult: ...
+
+
+class AppDirectory(Protocol):
+    """The apps of a proxy in this process."""
+
+    app_attached: Signal[ConnectedApp]
+    """Emitted when an app attaches the bridge of a session here."""
+    session_ended: Signal[ConnectedApp]
+
+    def apps(self) -> Sequence[ConnectedApp]:
+        """Those whose bridge is attached here now."""
+
+
 class GrantIssuer(Protocol):
     """Gives a run a credential of its own, for programs it starts that call back."""
 

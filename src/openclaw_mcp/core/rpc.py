@@ -1,7 +1,7 @@
-"""The gateway's own words: methods rooms offer over the intercom, and events they publish.
+"""The gateway's RPC: methods that modules offer, and events they publish.
 
-A room lists its methods; the caretaker hands them to the intercom, which checks the caller's scope, runs them and
-writes the answer. A room that has news publishes an event; the intercom decides who may hear it.
+A module lists its methods; the RPC server checks the caller's scope, runs them and writes the answer. A module also
+publishes events; the server decides which connections may receive them.
 """
 
 import re
@@ -23,7 +23,7 @@ TALK: Final = "operator.talk"
 
 
 class RpcError(OpenClawError):
-    """A method's refusal, as it goes over the wire: `{code, message, details?, retryable?, retryAfterMs?}`."""
+    """A method's refusal, on the wire `{code, message, details?, retryable?, retryAfterMs?}`."""
 
     code = "fault"
 
@@ -53,14 +53,14 @@ class RpcPeer(Protocol):
         """Send an event to this connection alone."""
 
     def subscriptions(self) -> set[str]:
-        """What this connection subscribed to, as topic names; rooms add and remove their own."""
+        """The topics this connection subscribed to; modules add and remove their own."""
 
     async def acknowledge(self, payload: Any) -> None:
-        """Answer the running request a first time; what the method returns is sent as a second answer."""
+        """Answer the running request a first time; the method's result is sent as a second answer."""
 
 
 class _NullPeer:
-    """The link of a call from within: nothing said over it is heard."""
+    """The peer of a call from within this process: what is sent to it is dropped."""
 
     id = "within"
 
@@ -86,7 +86,7 @@ class RpcCall(Struct, frozen=True, kw_only=True):
 
     @property
     def policy_caller(self) -> Caller | None:
-        """Whom the rules about tools bind here: a run, or whoever acts in a session; None: an operator for itself."""
+        """The caller that tool rules bind: a run, or a client that acts in a session; None: an operator for itself."""
         return self.caller if self.caller.acts_in_session else None
 
 
@@ -98,13 +98,13 @@ class RpcMethod(Struct, frozen=True):
     role: str = "operator"
     """`operator`, `node`, or `any`."""
     per_minute: int | None = None
-    """Calls one caller may make in a minute; None = as many as it likes. For writes to the control plane."""
+    """Calls one caller may make in a minute; None = no limit. For writes to the control plane."""
     advertised: bool = True
     """Whether `hello-ok` names it."""
 
 
 class RpcModule(Protocol):
-    """What the caretaker asks of a room."""
+    """A part of the gateway that offers methods."""
 
     def methods(self) -> Sequence[RpcMethod]: ...
 
@@ -114,14 +114,14 @@ class RpcEvent(Struct, frozen=True, kw_only=True):
     payload: Any
     scope: str | None = "operator.read"
     topic: str | None = None
-    """When set, only connections interested in this topic hear it."""
+    """When set, only connections subscribed to this topic receive it."""
     other_topic: str | None = None
-    """A second topic: connections interested in either hear it, once."""
+    """A second topic: connections subscribed to either receive it, once."""
     state_version: Json | None = None
 
 
 Publish = Callable[[RpcEvent], None]
-"""Hand an event to the intercom. Never blocks; a slow consumer is the intercom's affair."""
+"""Publish an event. Never blocks: the server closes connections that do not read."""
 
 
 def has_scope(scopes: Set[str], needed: str) -> bool:
@@ -140,11 +140,11 @@ def scope_error(needed: str) -> RpcError:
 Params = TypeVar("Params")
 
 
-SAFE_INTEGER: Final = 2**53 - 1  # the largest that every reader of JSON takes for itself
+SAFE_INTEGER: Final = 2**53 - 1  # the largest integer that every reader of JSON reads exactly
 
 
 def read_params(params: Any, kind: type[Params], method: str) -> Params:
-    """The parameters as `shape`, unknown ones ignored. Raises Fault in the words OpenClaw's clients know."""
+    """The parameters as `kind`, unknown ones ignored. Raises RpcError with the texts OpenClaw's clients know."""
     if not isinstance(params, dict):
         raise RpcError(f"invalid {method} params: must be object")
     try:
@@ -154,27 +154,27 @@ def read_params(params: Any, kind: type[Params], method: str) -> Params:
 
 
 def schema_message(message: str) -> str:
-    """A msgspec complaint as JSON Schema validators put it: `at /client/id: must be integer`."""
-    complaint, _, place = message.partition(" - at `")
+    """A msgspec error as JSON Schema validators put it: `at /client/id: must be integer`."""
+    problem, _, place = message.partition(" - at `")
     path = place.rstrip("`").removeprefix("$").replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
     where = f"at {path}: " if path else ""
-    if complaint.startswith("Object missing required field"):
-        return f"{where}must have required property '{complaint.split('`')[1]}'"
-    if complaint.startswith("Object contains unknown field"):
-        return f"{where or 'at root: '}unexpected property '{complaint.split('`')[1]}'"
-    if complaint.startswith("Invalid enum value"):
+    if problem.startswith("Object missing required field"):
+        return f"{where}must have required property '{problem.split('`')[1]}'"
+    if problem.startswith("Object contains unknown field"):
+        return f"{where or 'at root: '}unexpected property '{problem.split('`')[1]}'"
+    if problem.startswith("Invalid enum value"):
         return f"{where}must be equal to one of the allowed values"
-    if found := _LENGTH.match(complaint):
+    if found := _LENGTH.match(problem):
         return (
             f"{where}must not have {_BOUND_WORDS[found[2]]} than {found[3]} {_ITEM_WORDS.get(found[1], 'characters')}"
         )
-    if found := _PATTERN.match(complaint):
+    if found := _PATTERN.match(problem):
         pattern = found[1].replace("\\\\", "\\")  # it is quoted as Python quotes
         return f'{where}must match pattern "{pattern}"'
     for bound in (">=", "<="):
-        if f"` {bound} " in complaint:
-            return f"{where}must be {bound} {complaint.rsplit(' ', 1)[-1]}"
-    wanted = complaint.removeprefix("Expected `").partition("`")[0].partition(" |")[0]
+        if f"` {bound} " in problem:
+            return f"{where}must be {bound} {problem.rsplit(' ', 1)[-1]}"
+    wanted = problem.removeprefix("Expected `").partition("`")[0].partition(" |")[0]
     return f"{where}must be {_SCHEMA_TYPES.get(wanted, wanted)}"
 
 

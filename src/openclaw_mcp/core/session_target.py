@@ -1,7 +1,7 @@
-"""Where somebody acts who is no run of it: a session named by its key, and the conversation behind it."""
+"""Acting in a session without being a run of it: a session named by its key, and the conversation behind it."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,11 +11,12 @@ from .model import Caller, Grant
 if TYPE_CHECKING:
     from .repositories import SessionRepository
 
-MAX_SPAWN_DEPTH: Final = 16  # steps from a sub-agent up to the session that started it all; deeper is a ring
+ALL_SCOPES: Final = frozenset({"*"})
+MAX_SPAWN_DEPTH: Final = 16  # steps from a sub-agent up to the first session; deeper is a cycle
 
 
 class SessionAddress(Struct, frozen=True, kw_only=True):
-    """A session, and the conversation behind it as far as the client knows it."""
+    """A session, and the conversation behind it as far as the client names it."""
 
     session: str
     channel: str = ""
@@ -25,17 +26,46 @@ class SessionAddress(Struct, frozen=True, kw_only=True):
 
 
 BindSession = Callable[[Caller, SessionAddress], Awaitable[Caller]]
-"""A caller as the rules about tools see it in this place. One answer, for every door at which a session is named."""
+"""A caller as the tool rules see it in a session. One function, for every entry point at which a session is named."""
 
 
 async def bind_by_key(caller: Caller, address: SessionAddress) -> Caller:
-    """Where no sessions are kept: by the session's key alone."""
+    """Without stored sessions: by the session's key alone."""
     return replace(caller, session=address.session, session_grant=Grant(owner=caller.is_owner))
 
 
+class SessionResolver(Protocol):
+    """Turns the sessions that requests name into keys and callers."""
+
+    def resolve_key(self, session: str | None, agent: str | None) -> str | None:
+        """The full key of a session, or of an agent's main session; None when neither is named.
+
+        Raises RpcError for an agent that does not exist, and for a session and an agent that contradict each other.
+        """
+
+    async def agent_caller(self, session: str | None, agent: str | None) -> Caller:
+        """As whom the agent of that session, or of that agent's main session, calls tools."""
+
+    async def bind(self, caller: Caller, address: SessionAddress) -> Caller:
+        """The caller as the tool rules see it in that session."""
+
+
+class UnstoredSessions:
+    """A `SessionResolver` without a store: a session is its key, an agent is its name."""
+
+    def resolve_key(self, session: str | None, agent: str | None) -> str | None:
+        return session
+
+    async def agent_caller(self, session: str | None, agent: str | None) -> Caller:
+        return Caller(kind="agent", name=agent or "main", scopes=ALL_SCOPES, session=session, entry_point="agent")
+
+    async def bind(self, caller: Caller, address: SessionAddress) -> Caller:
+        return await bind_by_key(caller, address)
+
+
 async def find_root_session(key: str, sessions: "SessionRepository") -> str:
-    """The session a sub-agent's work began in, however many lie between: its conversation's rules hold for all of them;
-    of any other session, itself."""
+    """The session a sub-agent's work began in, however many are between: that conversation's rules apply to all of
+    them. Any other session is its own root."""
     for _ in range(MAX_SPAWN_DEPTH):
         session = await sessions.get(key)
         if session is None or session.spawned_by is None:
@@ -44,11 +74,11 @@ async def find_root_session(key: str, sessions: "SessionRepository") -> str:
     return key
 
 
-# ---- the conversation whose rules hold -------------------------------------------------------------------------------
+# ---- the conversation whose rules apply -----------------------------------------------------------------------------
 
 
 class SessionKeyInfo(Struct, frozen=True):
-    """What a session key says of itself."""
+    """The parts of a session key."""
 
     agent: str | None = None
     channel: str = ""
@@ -57,7 +87,7 @@ class SessionKeyInfo(Struct, frozen=True):
 
 
 def parse_session_key(key: str | None) -> SessionKeyInfo:
-    """`agent:<id>:<channel>:group:<gid>[:topic:<t>]` and its kin; what is not said is not there."""
+    """`agent:<id>:<channel>:group:<gid>[:topic:<t>]` and its variants; parts that the key does not have stay empty."""
     parts = (key or "").strip().lower().split(":")
     agent = None
     if parts[0] == "agent" and len(parts) > 2:
@@ -83,29 +113,30 @@ def group_with_parents(id: str) -> tuple[str, ...]:
 
 
 def policy_conversation(caller: Caller) -> tuple[str, tuple[str, ...]]:
-    """The channel whose rules hold for a caller, and its group with that group's parents. What the grant does not say,
-    the key of the session says, or that of the session its work began in."""
+    """The channel whose rules apply to a caller, and its group with that group's parents: from the grant, else from the
+    key of the session, else from the key of the session its work began in."""
     own = parse_session_key(caller.session)
     grant = caller.session_grant or caller.grant
     if grant is None:
         return own.channel, own.groups
     place = own if own.groups else parse_session_key(grant.spawned_by)
-    said = (grant.channel or "").strip().lower()
+    channel = (grant.channel or "").strip().lower()
     if grant.group:
-        return said or own.channel or place.channel, group_with_parents(grant.group.strip())
+        return channel or own.channel or place.channel, group_with_parents(grant.group.strip())
     if place.groups:
         return place.channel, place.groups
-    return own.channel or said or place.channel, ()
+    return own.channel or channel or place.channel, ()
 
 
-# ---- what a caller starts --------------------------------------------------------------------------------------------
+# ---- runs a caller starts --------------------------------------------------------------------------------------------
 
 
 def child_grant(caller: Caller) -> Grant:
-    """What a run acts under that this caller starts: no more than the caller's own standing, wherever the run goes.
+    """The grant of a run that this caller starts: never more than the caller may do itself, wherever the run acts.
 
-    The caller's conversation comes along, for the rules that bind the caller to it bind the run as well; so do the
-    models that led to it. An operator that acts in a session starts what that session's own run would start."""
+    It includes the caller's conversation, because rules that bind the caller to it bind the run as well, and the
+    models that led to it. An operator that acts in a session starts what that session's own run would start.
+    """
     grant = caller.session_grant or caller.grant or Grant()
     channel, group = _policy_address(caller, grant)
     return Grant(
@@ -127,8 +158,8 @@ def child_grant(caller: Caller) -> Grant:
 
 
 def _policy_address(caller: Caller, grant: Grant) -> tuple[str | None, str | None]:
-    """Channel and group as the rules know them for the caller itself. A grant that names a conversation of another
-    channel keeps it: there its orders came from, and the rest of its address belongs to it."""
+    """Channel and group as the rules see them for the caller itself. A grant that names a conversation of another
+    channel keeps it: its message came from there, and the rest of its address belongs to it."""
     channel, groups = policy_conversation(caller)
     if grant.group or (grant.channel and grant.channel.strip().lower() != channel):
         return grant.channel, grant.group

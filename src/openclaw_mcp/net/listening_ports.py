@@ -1,8 +1,24 @@
-"""Who listens on a port of this machine, as far as the system tells us."""
+"""Which process listens on a port, and whether one does."""
+
+import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+CONNECT_TIMEOUT: Final = 1.0  # seconds to find out whether a server listens
+
+
+def can_connect(url: str) -> bool:
+    """Whether a server listens there. Blocks for CONNECT_TIMEOUT at most."""
+    address = urlsplit(url)
+    try:
+        with socket.create_connection((address.hostname or "", address.port or 0), CONNECT_TIMEOUT):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def find_port_owner(port: int) -> str | None:
-    """The name and number of a process; None when nobody listens there, or nobody may know who."""
+    """The name and number of a process; None when none listens there, or the system does not say."""
     import psutil  # here for start-up: only a start that fails and reports ask
 
     try:

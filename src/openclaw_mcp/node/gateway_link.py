@@ -14,9 +14,11 @@ from .. import __version__
 from ..core.errors import OpenClawError
 from ..core.model import Json, ToolSpec
 from ..core.rpc import APPROVALS, RpcError
-from ..net.gateway_client.client import CannotConnect, GatewayClient, gateway_url
+from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT, gateway_url
+from ..net.gateway_client.client import CannotConnect, GatewayClient
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
+from ..net.state_dir import TOKEN_FILE
 from ..net.tasks import Tasks
 from ..protocol.gateway_frames import EventFrame
 from .host import LocalNode
@@ -26,8 +28,6 @@ from .token import BadToken
 
 IDENTITY_FILE: Final = "device-identity.json"
 TOKENS_FILE: Final = "device-tokens.json"
-SHARED_TOKEN_FILE: Final = "gateway-token.txt"
-DEFAULT_GATEWAY_PORT: Final = 18789
 REDIAL_WAITS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # seconds between dials; the last for ever
 REDIAL_JITTER: Final = 0.25  # share of a wait added at random, so that nodes do not redial in step
 RESULT_TIMEOUT: Final = 60.0  # seconds a gateway may take to take a result
@@ -231,7 +231,7 @@ def _read_shared_token(node: LocalNode) -> str | None:
     token = os.environ.get("OPENCLAW_GATEWAY_TOKEN")
     if token:
         return token
-    path = node.state_dir / SHARED_TOKEN_FILE
+    path = node.state_dir / TOKEN_FILE
     try:
         return read_private(path, largest=MAX_TOKEN_BYTES).decode().strip() or None
     except FileNotFoundError:

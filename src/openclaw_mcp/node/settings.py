@@ -1,6 +1,5 @@
 """The settings of the node: a JSON file that the person at this machine may edit while the node runs."""
 
-import os
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -104,12 +103,6 @@ def save_settings(path: Path, settings: NodeSettings) -> None:
     shape: dict[str, Any] = msgspec.to_builtins(settings)
     kept = {key: value for key, value in shape.items() if value is not None and key != "mcpOnlyMode"}
     write_private(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
-
-
-def resolve_state_dir(configured: str | None = None) -> Path:
-    """Where the node keeps its files: the flag, OPENCLAW_STATE_DIR, or ~/.openclaw-mcp."""
-    chosen = configured or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"
-    return Path(chosen).expanduser()
 
 
 def _check_settings(path: Path, settings: NodeSettings) -> None:

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
@@ -15,6 +15,7 @@ from .. import __version__
 from ..core.errors import BadRequest
 from ..core.json_nesting import TOO_DEEP_MESSAGE, decode_json
 from ..core.model import Caller, Json
+from ..core.ports import ConnectedApp
 from ..core.signal import Signal
 from ..mcp.server.http_gate import LOOPBACK_HOSTS, HttpAccessRules, HttpRefusal, bearer_auth
 from ..mcp.server.server import McpServer, McpServerInfo
@@ -74,9 +75,9 @@ class ProxyState:
         self._stack = AsyncExitStack()
         self._deadlines = Deadlines()
         self._registries: dict[AppSession, ToolRegistry] = {}
-        self.app_attached: Signal[AppSession] = Signal()
-        """Rings when an app brings the bridge of a session here."""
-        self.session_ended: Signal[AppSession] = Signal()
+        self.app_attached: Signal[ConnectedApp] = Signal()
+        """Emitted when an app attaches the bridge of a session here."""
+        self.session_ended: Signal[ConnectedApp] = Signal()
         self.unauthenticated = make_untrusted_pool()
         """WebSockets of apps that have no bridge yet."""
         self.partial_messages = PendingBytes(max_bytes=MOST_PARTIAL_BYTES)
@@ -116,6 +117,10 @@ class ProxyState:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def apps(self) -> Sequence[ConnectedApp]:
+        """The apps whose bridge is attached here now."""
+        return [session for session in self.engine.sessions.values() if session.bridge is not None]
 
     # ---- sessions ----
 

@@ -1,7 +1,7 @@
 """Tools over the intercom: `tools.catalog`, `tools.effective`, `tools.invoke`. The desk decides, as everywhere."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, structs, to_builtins
 
@@ -9,17 +9,10 @@ from ..core.errors import ToolArguments, ToolDenied, ToolError, ToolNotFound
 from ..core.model import Caller, EntryPoint, Grant, Json, ToolCall, ToolResult
 from ..core.ports import NULL_CONTEXT, Toolbox
 from ..core.rpc import READ, WRITE, RpcCall, RpcMethod, read_params
-from ..core.session_target import BindSession, SessionAddress, bind_by_key
+from ..core.session_target import ALL_SCOPES, SessionAddress, SessionResolver, UnstoredSessions
 from .tool_names import PROFILES
 
 RequiredText = Annotated[str, Meta(min_length=1)]
-ALL_SCOPES: Final = frozenset({"*"})
-
-ResolveAgentCaller = Callable[[str | None, str | None], Awaitable[Caller]]
-"""As whom the agent of a session, or of the default session of an agent, calls tools."""
-ResolveSession = Callable[[str | None, str | None], str | None]
-"""The session an operator acts in who names a session, an agent (then its main session), both or neither.
-Raises Fault for an agent that is not there, and for two that contradict each other."""
 
 
 class _ToolInvokeParams(Struct, frozen=True, rename="camel"):
@@ -37,12 +30,9 @@ class _EffectiveToolsParams(Struct, frozen=True, rename="camel"):
 class ToolMethods:
     """A `Room`."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, sessions: SessionResolver = UnstoredSessions()) -> None:
         self._toolbox = toolbox
-        self.resolve_agent_caller: ResolveAgentCaller = _default_agent_caller
-        self.resolve_session: ResolveSession = lambda session, agent: session
-        self.bind_session: BindSession = bind_by_key
-        """All set by the caretaker, who knows sessions."""
+        self._sessions = sessions
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -62,7 +52,7 @@ class ToolMethods:
         if call.caller.kind == "agent":
             caller = to_tool_caller(call.caller)
         else:
-            caller = await self.resolve_agent_caller(asked.session_key, asked.agent_id)
+            caller = await self._sessions.agent_caller(asked.session_key, asked.agent_id)
         tools = await self._list_tools(caller)
         group = {"id": "core", "label": "Core", "source": "core", "tools": tools}
         agent = (caller.grant and caller.grant.agent) or "main"
@@ -80,12 +70,10 @@ class ToolMethods:
     async def resolve_session_caller(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
         """The caller in the session it names. One that is a session's agent already stays in that session, whatever it
         names. Raises Fault for a session of nobody here."""
-        key = self.resolve_session(session, agent)
-        return (
-            caller
-            if key is None or caller.acts_in_session
-            else await self.bind_session(caller, SessionAddress(session=key))
-        )
+        key = self._sessions.resolve_key(session, agent)
+        if key is None or caller.acts_in_session:
+            return caller
+        return await self._sessions.bind(caller, SessionAddress(session=key))
 
     async def _list_tools(self, caller: Caller) -> list[Json]:
         return [
@@ -98,10 +86,6 @@ class ToolMethods:
             }
             for spec in await self._toolbox.list(caller)
         ]
-
-
-async def _default_agent_caller(session: str | None, agent: str | None) -> Caller:
-    return Caller(kind="agent", name=agent or "main", scopes=ALL_SCOPES, session=session, entry_point="agent")
 
 
 def to_tool_caller(caller: Caller) -> Caller:

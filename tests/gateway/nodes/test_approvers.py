@@ -195,7 +195,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
                     assert await two.call("exec.approval.resolve", answer) == {"ok": True}
                 else:
                     for connection in (one, two):
-                        with pytest.raises(RpcError, match="whoever began the command can't allow it"):
+                        with pytest.raises(RpcError, match="who began the command can't allow it"):
                             await connection.call("exec.approval.resolve", answer)
                     assert await owner.call("exec.approval.resolve", answer) == {"ok": True}
                 assert (await question)["decision"] == "allow-once"

@@ -30,7 +30,7 @@ def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: P
                 assert seen["approvalState"] == "pending-approval"
                 assert seen["pendingDeclaredCommands"] == list(COMMANDS)
                 assert seen["pendingRequestId"] == request["requestId"]
-                with pytest.raises(RpcError, match="nobody has approved it") as excinfo:
+                with pytest.raises(RpcError, match="not approved yet") as excinfo:
                     await operator.call("node.invoke", order(node.id))
                 assert refused(excinfo.value) == ("UNAVAILABLE", {"code": "PAIRING_CHANGED"})
                 assert node.invoked.empty()
@@ -275,7 +275,7 @@ def test_the_same_key_is_carried_out_once(tmp_path: Path) -> None:
                     await operator.call("node.invoke", order(node.id, key="f", params="fail"))
                 assert excinfo.value.details["nodeCommandDispatched"] is True
             assert node.invoked.qsize() == 1
-            with pytest.raises(RpcError, match="used for another order"):
+            with pytest.raises(RpcError, match="used for another request"):
                 await operator.call("node.invoke", order(node.id, params={"other": 1}))
             assert (await operator.call("node.invoke", order(node.id, key="new")))["payload"] != first["payload"]
 
@@ -379,7 +379,7 @@ def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
                 assert await operator.call("node.pair.remove", {"nodeId": node.id}) == {"nodeId": node.id}
                 assert (await next_of(told))["decision"] == "removed"
                 assert book.rows == {}
-                with pytest.raises(RpcError, match="nobody has approved it"):
+                with pytest.raises(RpcError, match="not approved yet"):
                     await operator.call("node.invoke", order(node.id))
                 await next_of(left)
             assert (await operator.call("node.list"))["nodes"] == []

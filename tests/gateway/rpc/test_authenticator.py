@@ -11,11 +11,12 @@ from openclaw_mcp.core.clock import now_ms
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError
 from openclaw_mcp.core.session_target import SessionAddress
-from openclaw_mcp.gateway.rpc.authenticator import AuthChallenge, Authenticator, AuthResult, HandshakeRefused, PeerInfo
+from openclaw_mcp.gateway.rpc.authenticator import Authenticator, AuthResult, HandshakeRefused, PeerInfo
 from openclaw_mcp.gateway.rpc.grants import RunGrants
 from openclaw_mcp.gateway.rpc.pairing import DevicePairing, MemoryPairingStorage
 from openclaw_mcp.gateway.rpc.throttle import LOCKOUT_SECONDS, MAX_FAILURES, LoginThrottle, RateLimiter
 from openclaw_mcp.net.gateway_client.handshake import (
+    Challenge,
     ClientInfo,
     ClientProfile,
     ConnectParams,
@@ -54,9 +55,9 @@ class Entrance:
         signer: DeviceIdentity | None = None,
         change: Any = None,
     ) -> AuthResult:
-        challenge = AuthChallenge("nonce", now_ms())
+        challenge = Challenge("nonce", now_ms())
         told = ClientProfile(client=client, role=role, scopes=scopes)
-        connect = told.build_connect(msgspec.to_builtins(challenge), credentials, signer)
+        connect = told.build_connect(challenge, credentials, signer)
         if change is not None:
             connect = change(connect)
         return asyncio.run(self.door.authenticate(connect, visitor, challenge))
@@ -317,7 +318,7 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
             await entrance.pairing.rotate(DEVICE.id, "operator", None, by=frozenset({ADMIN}))
         return caller
 
-    entrance.door.bind_session = loses_it
+    entrance.door = Authenticator(TOKEN, entrance.pairing, bind_session=loses_it)
     assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
 
 
@@ -589,9 +590,7 @@ def test_a_door_keeps_the_office_it_is_given() -> None:
 def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     shared = f"{GRANT_PREFIX}shared"
     door = Authenticator(shared, DevicePairing(MemoryPairingStorage()))
-    challenge = AuthChallenge("nonce", now_ms())
-    connect = ClientProfile(client=BACKEND, scopes=(READ,)).build_connect(
-        msgspec.to_builtins(challenge), Credentials(token=shared), None
-    )
+    challenge = Challenge("nonce", now_ms())
+    connect = ClientProfile(client=BACKEND, scopes=(READ,)).build_connect(challenge, Credentials(token=shared), None)
 
     assert asyncio.run(door.authenticate(connect, HERE, challenge)).grant is None

@@ -14,7 +14,7 @@ from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcError
 from openclaw_mcp.gateway.rpc import pairing as pairings
 from openclaw_mcp.gateway.rpc.pairing import DevicePairing, FilePairingStorage, MemoryPairingStorage
 from openclaw_mcp.net.files import StateBroken
-from openclaw_mcp.net.gateway_client.handshake import ClientProfile, ConnectParams, Credentials
+from openclaw_mcp.net.gateway_client.handshake import Challenge, ClientProfile, ConnectParams, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from .gateways import TUI
@@ -23,13 +23,11 @@ DEVICE = DeviceIdentity(b"\7" * 32)
 
 
 def connect(device: DeviceIdentity = DEVICE, *scopes: str) -> ConnectParams:
-    return ClientProfile(client=TUI, scopes=scopes or (READ,)).build_connect(
-        {"nonce": "n", "ts": 1}, Credentials(), device
-    )
+    return ClientProfile(client=TUI, scopes=scopes or (READ,)).build_connect(Challenge("n", 1), Credentials(), device)
 
 
 async def admitted(pairing: DevicePairing, device: DeviceIdentity = DEVICE, *scopes: str) -> str:
-    await pairing.approve_silently(connect(device, *scopes), public_key=device.public_key, remote_ip=None)
+    await pairing.approve_silently(connect(device, *scopes), device.id, public_key=device.public_key, remote_ip=None)
     token = pairing.device_token(device.id, "operator")
     assert token is not None
     return token
@@ -56,7 +54,7 @@ def test_what_was_approved_is_there_after_a_restart(tmp_path: Path) -> None:
 def test_a_broken_book_stops_us_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "pairing.json"
     path.write_text('{"version":1,')
-    with pytest.raises(StateBroken, match="is no pairing book; restore it"):
+    with pytest.raises(StateBroken, match="is no pairing file; restore it"):
         asyncio.run(DevicePairing(FilePairingStorage(path)).open())
     assert path.read_text() == '{"version":1,'
 
@@ -111,7 +109,7 @@ def test_rotation_and_revocation_end_the_old_token() -> None:
 def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
-        asked = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        asked = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip="192.0.2.7")
         later = now_ms() + int(pairings.PENDING_SECONDS * 1000) + 1000
         with monkeypatch.context() as clock:
             clock.setattr(pairings, "now_ms", lambda: later)
@@ -120,7 +118,7 @@ def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(pairings, "MAX_PENDING", 3)
         for number in range(5):
             device = DeviceIdentity(bytes([number]) * 32)
-            pairing.request(connect(device), public_key=device.public_key, remote_ip=None)
+            pairing.request(connect(device), device.id, public_key=device.public_key, remote_ip=None)
         assert len(pairing.list_pending()) == 3
 
     asyncio.run(test())
@@ -144,7 +142,7 @@ def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.M
         pairing = DevicePairing(MemoryPairingStorage())
         now = now_ms()
         monkeypatch.setattr(pairings, "now_ms", lambda: now)
-        first = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        first = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_000)
         assert pairing.list_pending() == [first]
         monkeypatch.setattr(pairings, "now_ms", lambda: now + 300_001)
@@ -153,7 +151,7 @@ def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.M
         pairing.resolved.connect(ended.append)
         for number in range(257):
             device = DeviceIdentity(number.to_bytes(2, "big") * 16)
-            pairing.request(connect(device), public_key=device.public_key, remote_ip=None)
+            pairing.request(connect(device), device.id, public_key=device.public_key, remote_ip=None)
         assert len(pairing.list_pending()) == 256
         assert [(end.device_id, end.decision) for end in ended] == [(DeviceIdentity(bytes(32)).id, "rejected")]
 
@@ -167,14 +165,14 @@ def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
         ended: list[pairings.PairingResolution] = []
         pairing.requested.connect(asked.append)
         pairing.resolved.connect(ended.append)
-        first = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        first = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip="192.0.2.7")
         assert (first.is_repair, first.roles) == (None, ("operator",))
         device = await pairing.approve(first.request_id, by=frozenset({ADMIN}))
         assert (device.device_id, device.approved_via, device.remote_ip) == (DEVICE.id, "owner", "192.0.2.7")
-        again = pairing.request(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        again = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         assert again.is_repair is True
         assert pairing.reject(again.request_id) == again
-        silent = await pairing.approve_silently(connect(), public_key=DEVICE.public_key, remote_ip=None)
+        silent = await pairing.approve_silently(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         assert silent.approved_via == "silent"
         assert [one.request_id for one in asked] == [first.request_id, again.request_id]
         assert [end.decision for end in ended] == ["approved", "rejected", "approved"]
@@ -196,7 +194,7 @@ def test_nobody_approves_more_than_they_hold() -> None:
             ((READ,), set[str](), False),
         ):
             pairing = DevicePairing(MemoryPairingStorage())
-            asked = pairing.request(connect(DEVICE, *wanted), public_key=DEVICE.public_key, remote_ip=None)
+            asked = pairing.request(connect(DEVICE, *wanted), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
             if may:
                 await pairing.approve(asked.request_id, by=frozenset(held))
                 assert pairing.device_token(DEVICE.id, "operator") is not None
@@ -251,15 +249,15 @@ def test_what_was_revoked_does_not_come_back_with_what_is_approved_later(
         await pairing.revoke(DEVICE.id, "operator")
         again = connect(DEVICE, *asked)
         if silently:
-            device = await pairing.approve_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+            device = await pairing.approve_silently(again, DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         else:
-            request = pairing.request(again, public_key=DEVICE.public_key, remote_ip="10.0.0.9")
+            request = pairing.request(again, DEVICE.id, public_key=DEVICE.public_key, remote_ip="10.0.0.9")
             device = await pairing.approve(request.request_id, by=frozenset(asked))
         assert device.grants["operator"].scopes == left
         more = {scope for scope in held if scope not in left and ADMIN not in left}
-        assert all(pairing.pairing_reason(connect(DEVICE, scope)) == "scope-upgrade" for scope in more)
-        await pairing.approve_silently(connect(DEVICE, ADMIN), public_key=DEVICE.public_key, remote_ip=None)
-        both = await pairing.approve_silently(again, public_key=DEVICE.public_key, remote_ip=None)
+        assert all(pairings.upgrade_reason(connect(DEVICE, scope), device) == "scope-upgrade" for scope in more)
+        await pairing.approve_silently(connect(DEVICE, ADMIN), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
+        both = await pairing.approve_silently(again, DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         assert ADMIN in both.grants["operator"].scopes  # what was not revoked stays
 
     asyncio.run(test())

@@ -139,7 +139,7 @@ def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:
 
 def test_two_rooms_may_not_offer_one_method(tmp_path: Path) -> None:
     async def test() -> None:
-        with pytest.raises(ValueError, match="two rooms offer the method echo"):
+        with pytest.raises(ValueError, match="two modules offer the method echo"):
             async with running(tmp_path, rooms=[Echo(), Echo()]):
                 pass
 

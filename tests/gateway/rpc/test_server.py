@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcEvent
-from openclaw_mcp.gateway.rpc import connection, server
-from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
+from openclaw_mcp.gateway.rpc import connection, handshake, server
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.net import tasks
+from openclaw_mcp.net.gateway_client.handshake import Challenge, ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.protocol import gateway_frames
 
@@ -115,7 +117,7 @@ def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None
 
 
 def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.05)
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT", 0.05)
 
     async def test() -> None:
         async with running(tmp_path) as house, house.stranger() as peer:
@@ -318,7 +320,7 @@ def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
                 house.gateway.publish(RpcEvent(name="chat", payload="x" * 200_000))
                 await good.event("chat")
             await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
-            assert house.gateway.rpc_server.counters[("slow_consumers",)] == 1
+            assert house.gateway.connections.metrics.counters[("slow_consumers",)] == 1
             assert (await good.ask("health"))["ok"]
             writer.transport.abort()
 
@@ -365,11 +367,73 @@ def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
     within(test())
 
 
+def test_a_listener_that_fails_keeps_no_client_from_its_hello(tmp_path: Path) -> None:
+    """It used to leave the client without an answer, for ever."""
+
+    def fail(_: Any) -> None:
+        raise RuntimeError("a listener's own mistake")
+
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            house.gateway.connections.connected.connect(fail)
+            async with house.raw() as peer:
+                assert (await peer.ask("health"))["ok"]
+
+    within(test())
+
+
+def test_a_hello_that_cannot_be_built_is_a_refusal_and_leaves_no_connection(tmp_path: Path) -> None:
+    class Broken:
+        def methods(self) -> tuple[()]:
+            return ()
+
+        def health(self) -> Any:
+            raise RuntimeError("this module is broken")
+
+        status = health
+
+    async def test() -> None:
+        async with running(tmp_path, rooms=[Broken()]) as house, house.stranger() as peer:
+            await peer.event("connect.challenge")
+            assert (await peer.ask("connect", CONNECT))["error"]["message"] == "internal error"
+            assert (await peer.closed())[0] == 1011
+            assert len(house.gateway.connections) == 0
+
+    within(test())
+
+
+@pytest.mark.parametrize("name", ["_tick", "_ping"])
+def test_ticks_and_pings_go_on_after_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One failure used to end them until the gateway stopped, and with them every connection."""
+    monkeypatch.setattr(server, "PING_INTERVAL", 0.02)
+    monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.02)
+
+    async def test() -> None:
+        calls, again = 0, asyncio.Event()
+
+        async def step(self: server.RpcServer) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise ValueError("a payload that can't be encoded")
+            again.set()
+
+        monkeypatch.setattr(server.RpcServer, name, step)
+        gateway = GatewayServer(tmp_path, TOKEN)
+        gateway.rpc_server._tick_interval = 0.02
+        async with gateway.rpc_server, asyncio.timeout(10):
+            await again.wait()
+
+    within(test())
+
+
 def test_ticks_come_to_everybody(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as house:
-            house.gateway.rpc_server._tick_interval = 0.05
-            house.gateway.rpc_server._timers.append(asyncio.create_task(house.gateway.rpc_server._tick_forever()))
+            tick = house.gateway.rpc_server._tick
+            house.gateway.rpc_server._timers.loop(tick, name="tick", every=0.05, on_failure="restart")
             async with house.raw(scopes=[]) as peer:
                 assert set((await peer.event("tick"))["payload"]) == {"ts"}
 
@@ -379,7 +443,8 @@ def test_ticks_come_to_everybody(tmp_path: Path) -> None:
 def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp_path: Path) -> None:
     async def connects(house: Running, device: DeviceIdentity) -> Any:
         async with house.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
-            challenge = (await peer.event("connect.challenge"))["payload"]
+            payload = (await peer.event("connect.challenge"))["payload"]
+            challenge = Challenge(payload["nonce"], payload["ts"])
             told = ClientProfile(client=TUI, scopes=(READ,))
             connect = told.build_connect(challenge, Credentials(token=TOKEN), device)
             return await peer.ask("connect", msgspec.to_builtins(connect))

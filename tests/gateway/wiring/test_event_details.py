@@ -7,7 +7,7 @@ import pytest
 from websockets.sync.client import connect
 
 from openclaw_mcp.core.model import Caller, Json
-from openclaw_mcp.gateway.rpc.health import redact_health
+from openclaw_mcp.gateway.rpc.server import redact_health
 from tests.gateway.rpc.gateways import CONNECT
 from tests.gateway.wiring.gateways import WAIT, Refused, World, joined, world
 

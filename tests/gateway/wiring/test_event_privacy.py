@@ -15,7 +15,7 @@ import pytest
 from openclaw_mcp.core.transcript import redact_for_others
 from tests.gateway.agents.models.fake import FakeModel, Step, call, say
 from tests.gateway.wiring.gateways import Json, Refused, World, comes, joined, world
-from tests.gateway.wiring.test_strangers import GROUP, MALLORY, OPEN, SECRET, behind, demo, told
+from tests.gateway.wiring.test_other_senders import GROUP, MALLORY, OPEN, SECRET, behind, demo, told
 
 CONFIG: Json = {
     "channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": {"sessions": {"visibility": "agent"}},

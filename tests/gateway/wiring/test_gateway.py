@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from openclaw_mcp.net.gateway_client.client import is_local_gateway
+from openclaw_mcp.net.gateway_client.address import is_local_gateway
 
 from ... import web_client
 from ...running import END_WAIT, OPENCLAW, READY_WAIT, process, read_line
@@ -220,7 +220,7 @@ def test_a_broken_state_file_stops_the_start_with_a_sentence(tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 1
-    assert "pairing.json is no pairing book; restore it" in done.stderr
+    assert "pairing.json is no pairing file; restore it" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.gateway.agents.models.fake import FakeModel, say
 from tests.gateway.wiring.gateways import world
-from tests.gateway.wiring.test_strangers import GROUP, MALLORY, OPEN, behind, demo, told
+from tests.gateway.wiring.test_other_senders import GROUP, MALLORY, OPEN, behind, demo, told
 
 
 def project_in(tmp_path: Path) -> tuple[Path, Path]:

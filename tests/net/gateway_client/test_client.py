@@ -281,7 +281,7 @@ def test_a_gateway_that_falls_silent_is_left(caplog: pytest.LogCaptureFixture) -
             await socket.wait_closed()
 
         async with acting(behave) as url, GatewayClient(url, ClientProfile(client=BACKEND), redial=False) as client:
-            with pytest.raises(ConnectionGone, match=r"has said nothing for 0\.1 s"):
+            with pytest.raises(ConnectionGone, match=r"has sent nothing for 0\.1 s"):
                 await client.call("health")
 
     within(test())
@@ -333,11 +333,49 @@ def test_a_starting_gateway_is_asked_again_when_it_says_so(monkeypatch: pytest.M
             assert caught.value.retry_after == 0.02
             greeted = asyncio.Event()
             client.connected.connect(lambda _: greeted.set())
-            keeper = asyncio.create_task(client._reconnect_forever())
+            client._tasks.loop(client._keep_connected, name="redial", on_failure="restart")
             async with asyncio.timeout(10):
                 await greeted.wait()
-            client._keeper_task = keeper
             await client.__aexit__(None, None, None)
+
+    within(test())
+
+
+@pytest.mark.parametrize("hello", [{"policy": {"tickIntervalMs": "soon"}}, {"policy": 3}])
+def test_a_hello_that_cannot_be_read_is_refused_and_dialled_again(hello: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a hello used to end the redialling for good, without a line in the log."""
+    monkeypatch.setattr(clients, "FIRST_REDIAL_WAIT", 0.02)
+
+    async def test() -> None:
+        hellos: list[Any] = [{}, hello, hello, {}]
+
+        async def behave(socket: ServerConnection) -> None:
+            await greet(socket, **hellos.pop(0))
+            if len(hellos) != 3:
+                await socket.wait_closed()
+
+        async with acting(behave) as url, asyncio.timeout(20):
+            back = asyncio.Event()
+            client = GatewayClient(url, ClientProfile(client=BACKEND))
+            async with client:
+                client.connected.connect(lambda _: back.set())
+                await back.wait()
+            assert hellos == []
+
+    within(test())
+
+
+def test_a_challenge_that_cannot_be_signed_is_a_refusal() -> None:
+    async def test() -> None:
+        async def behave(socket: ServerConnection) -> None:
+            event = {"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": "now"}}
+            await socket.send(json.dumps(event))
+            await socket.wait_closed()
+
+        async with acting(behave) as url:
+            with pytest.raises(CannotConnect, match="sent a challenge that can't be read"):
+                async with GatewayClient(url, ClientProfile(client=BACKEND), redial=False):
+                    pass
 
     within(test())
 

@@ -7,7 +7,13 @@ import pytest
 
 from openclaw_mcp.net.files import StateBroken
 from openclaw_mcp.net.gateway_client import identity
-from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials, signature_payload
+from openclaw_mcp.net.gateway_client.handshake import (
+    Challenge,
+    ClientInfo,
+    ClientProfile,
+    Credentials,
+    signature_payload,
+)
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity, DeviceTokens
 
 TUI = ClientInfo(id="openclaw-tui", version="1", platform="Linux", mode="ui", device_family="Desktop")
@@ -74,7 +80,7 @@ def test_a_broken_identity_file_stops_us_and_stays(tmp_path: Path) -> None:
 def test_an_introduction_signs_the_challenge() -> None:
     device = DeviceIdentity(SEED)
     told = ClientProfile(client=TUI, scopes=("operator.read", "operator.write"))
-    challenge = {"nonce": "11111111-2222-3333-4444-555555555555", "ts": 1700000000000}
+    challenge = Challenge("11111111-2222-3333-4444-555555555555", 1700000000000)
     connect = told.build_connect(challenge, Credentials(token="testtoken123"), device)
     assert connect.device is not None
     assert connect.device.signature == V3

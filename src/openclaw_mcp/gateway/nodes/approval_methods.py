@@ -1,4 +1,4 @@
-"""The methods by which a question reaches an operator and the answer comes back: `exec.approval.*`, `approval.*`."""
+"""`exec.approval.*`, `approval.*`: questions to operators, and their answers."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
@@ -33,8 +33,8 @@ from .approval_queue import (
 )
 from .command_text import MAX_COMMAND_LENGTH, display_command, reconcile
 
-DEFAULT_SECONDS: Final = 1800.0  # when the one who asks names no time
-MAX_TIMEOUT_MS: Final = 86_400_000  # a day; who has not answered by then will not
+DEFAULT_SECONDS: Final = 1800.0  # when the request names no time
+MAX_TIMEOUT_MS: Final = 86_400_000  # a day; an operator who has not answered by then will not
 MAX_HISTORY: Final = 100
 
 _ApprovalId = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -88,12 +88,7 @@ class _HistoryParams(Struct, frozen=True):
 
 
 class ExecApprovals:
-    """A `Room`. Operators who hold the scope ask and answer; a node asks about itself alone.
-
-    `listeners` counts the connections that would hear a question, the given one left out; `credentials` tells what a
-    connection proved itself by, what it alone holds first; `silent`, whether its device was let in on the gateway's
-    token alone; `callers`, the credentials of those a node's connection is at work for.
-    """
+    """An `RpcModule`. Operators with the scope ask and answer; a node asks about itself alone."""
 
     def __init__(
         self,
@@ -104,6 +99,10 @@ class ExecApprovals:
         is_silent: Callable[[str], bool] = lambda _: False,
         callers_of: Callable[[str], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
+        """All by connection id. `count_reviewers`: connections that would receive a question, this one left out.
+        `credentials`: those it has shown, the one it alone has first. `is_silent`: its device was paired on the
+        gateway's token alone. `callers_of`: credentials of the callers a node's connection works for.
+        """
         self._publish = publish
         self._is_silent = is_silent
         self._count_reviewers = count_reviewers
@@ -123,7 +122,7 @@ class ExecApprovals:
             RpcMethod("approval.get", APPROVALS, self._get_any),
             RpcMethod("approval.resolve", APPROVALS, self._resolve_any),
             RpcMethod("approval.history", APPROVALS, self._history),
-            # Kinds we have no questions of: clients that show all kinds ask for these too.
+            # Kinds that we never ask: clients that show all kinds ask for these too.
             RpcMethod("plugin.approval.list", APPROVALS, self._empty_list),
             RpcMethod("openclaw.approval.list", APPROVALS, self._empty_list),
             RpcMethod("exec.approval.grants.list", APPROVALS, self._empty_grants),
@@ -146,7 +145,7 @@ class ExecApprovals:
             raise RpcError("nodeId mismatch: a node asks about itself alone")
         if not node and asked.host == "node":
             _check_plan(asked)
-        matter = self._queue.put(
+        record = self._queue.put(
             new_approval_request(
                 _request_view(
                     asked, node_id=call.caller.name if node else asked.node_id, host="node" if node else asked.host
@@ -161,47 +160,47 @@ class ExecApprovals:
             )
         )
         if asked.require_delivery_route and not self._count_reviewers(call.peer.id):
-            self._queue.drop(matter, "no-route")
+            self._queue.drop(record, "no-route")
         elif asked.two_phase:
-            return {"status": "accepted", "deliveryRoute": "approval-client", **_times(matter.request)}
-        return _decision_result(matter.request, await matter.outcome_future, reason=False)
+            return {"status": "accepted", "deliveryRoute": "approval-client", **_times(record.request)}
+        return _decision_result(record.request, await record.outcome_future, reason=False)
 
     async def _wait(self, call: RpcCall) -> Json:
-        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
-        if matter is None:
+        record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
+        if record is None:
             raise RpcError("approval expired or not found")
-        return _decision_result(matter.request, await matter.outcome_future, reason=True)
+        return _decision_result(record.request, await record.outcome_future, reason=True)
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
     async def _resolve(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _ResolveParams, call.method)
         decision = _parse_decision(wanted.decision)
-        matter = self._queue.find(wanted.id)
+        record = self._queue.find(wanted.id)
         if call.caller.kind == "node":
-            # A node may take back its own question, and that is all.
-            if matter is None or decision != "deny" or not matter.request.requester.is_same(self._requester(call)):
+            # A node may only withdraw its own question.
+            if record is None or decision != "deny" or not record.request.requester.is_same(self._requester(call)):
                 raise scope_error(APPROVALS)
         else:
             _check_operator(call)
-        if matter is None:
+        if record is None:
             raise _unknown_approval_error()
-        if matter.outcome is not None:
+        if record.outcome is not None:
             raise RpcError("approval already resolved", details={"reason": "APPROVAL_ALREADY_RESOLVED"})
-        self._decide(matter, decision, call)
+        self._decide(record, decision, call)
         return {"ok": True}
 
     async def _resolve_any(self, call: RpcCall) -> Json:
         _check_operator(call)
         wanted = read_params(call.params, _ResolveParams, call.method)
         decision = _parse_decision(wanted.decision)
-        matter = self._queue.find(wanted.id)
-        if matter is None:
+        record = self._queue.find(wanted.id)
+        if record is None:
             raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
-        applied = matter.outcome is None
+        applied = record.outcome is None
         if applied:
-            self._decide(matter, decision, call)
-        return {"applied": applied, "approval": _snapshot(matter)}
+            self._decide(record, decision, call)
+        return {"applied": applied, "approval": _snapshot(record)}
 
     def _decide(self, record: ExecApprovalRecord, decision: ExecApprovalDecision, call: RpcCall) -> None:
         by = self._requester(call)
@@ -213,27 +212,27 @@ class ExecApprovals:
         credentials, silent = self._credentials(link), self._is_silent(link)
         return ApprovalRequester(connection_id=link, name=call.caller.name, credentials=credentials, is_silent=silent)
 
-    # ---- looking ---------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------------------------
 
     async def _get(self, call: RpcCall) -> Json:
-        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
-        if matter is None or matter.outcome is not None:
+        record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
+        if record is None or record.outcome is not None:
             raise _unknown_approval_error()
-        view = {"id": matter.request.id, "expiresAtMs": matter.request.expires_at_ms}
-        return view | {key: value for key, value in _presentation(matter.request).items() if key != "kind"}
+        view = {"id": record.request.id, "expiresAtMs": record.request.expires_at_ms}
+        return view | {key: value for key, value in _presentation(record.request).items() if key != "kind"}
 
     async def _list(self, call: RpcCall) -> list[Json]:
         return [_event_payload(asked) for asked in self._queue.open_requests()]
 
     async def _get_any(self, call: RpcCall) -> Json:
-        matter = self._queue.find(read_params(call.params, _IdParams, call.method).id)
-        if matter is None:
+        record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
+        if record is None:
             raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
-        return {"approval": _snapshot(matter)}
+        return {"approval": _snapshot(record)}
 
     async def _history(self, call: RpcCall) -> Json:
         limit = read_params(call.params, _HistoryParams, call.method).limit
-        return {"items": [_snapshot(matter) for matter in self._queue.history()[:limit]]}
+        return {"items": [_snapshot(record) for record in self._queue.history()[:limit]]}
 
     async def _empty_list(self, call: RpcCall) -> list[Json]:
         return []
@@ -241,7 +240,7 @@ class ExecApprovals:
     async def _empty_grants(self, call: RpcCall) -> Json:
         return {"grants": []}
 
-    # ---- telling ---------------------------------------------------------------------------------------------------
+    # ---- publishing ------------------------------------------------------------------------------------------------
 
     def _publish_request(self, request: ExecApprovalRequest) -> None:
         self._publish(RpcEvent(name="exec.approval.requested", payload=_event_payload(request), scope=APPROVALS))
@@ -260,7 +259,7 @@ class ExecApprovals:
 
 
 def _check_operator(call: RpcCall) -> None:
-    """A run's program never asks or answers, whatever scopes its caller has: it is what the question is about."""
+    """A run's program never asks or answers, whatever scopes its caller has: the question is about such programs."""
     caller = call.caller
     if (
         caller.kind != "operator"
@@ -286,12 +285,12 @@ def _parse_decision(text: str) -> ExecApprovalDecision:
 
 
 def _unknown_approval_error() -> RpcError:
-    how = "Re-request the action; pending approvals are cleared after expiry or restart."
-    return RpcError("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": how})
+    remedy = "Re-request the action; pending approvals are cleared after expiry or restart."
+    return RpcError("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": remedy})
 
 
 def _request_view(params: _RequestParams, *, node_id: str | None, host: str | None) -> Json:
-    """The question as operators see it, made from what would run. Raises Fault when its parts say different things."""
+    """The question as operators see it, made from what would run. Raises RpcError when its parts contradict."""
     plan = params.system_run_plan
     argv = reconcile("commandArgv", plan.argv if plan else None, params.command_argv)
     texts = (params.command, params.raw_command, params.command_text, plan.command_text if plan else None)
@@ -351,7 +350,7 @@ def _presentation(approval: ExecApprovalRequest) -> Json:
 def _snapshot(record: ExecApprovalRecord) -> Json:
     """In the shape of `approval.get`."""
     asked, outcome = record.request, record.outcome
-    shot: Json = {
+    snapshot: Json = {
         **_times(asked),
         "status": "pending",
         "presentation": _presentation(asked),
@@ -359,15 +358,15 @@ def _snapshot(record: ExecApprovalRecord) -> Json:
         "source": {},
     }
     if outcome is None:
-        return shot
-    shot |= {"status": _STATUS[outcome.reason], "resolvedAtMs": outcome.at_ms, "reason": outcome.reason}
+        return snapshot
+    snapshot |= {"status": _STATUS[outcome.reason], "resolvedAtMs": outcome.at_ms, "reason": outcome.reason}
     if outcome.reason == "user":
-        shot |= {
+        snapshot |= {
             "status": "denied" if outcome.decision == "deny" else "allowed",
             "decision": outcome.decision,
             "resolver": {"kind": "device", "id": outcome.by},
         }
-    return shot
+    return snapshot
 
 
 _STATUS: Final = {"user": "denied", "timeout": "expired", "no-route": "denied", "run-aborted": "cancelled"}

@@ -1,4 +1,4 @@
-"""Questions put to operators and what became of them: asked, decided once, expired, withdrawn."""
+"""Questions to operators and their outcome: decided once, expired or withdrawn."""
 
 import asyncio
 import re
@@ -17,15 +17,15 @@ ExecApprovalDecision = Literal["allow-once", "allow-always", "deny"]
 ApprovalEndReason = Literal["user", "timeout", "no-route", "run-aborted"]
 DECISIONS: Final[tuple[ExecApprovalDecision, ...]] = ("allow-once", "allow-always", "deny")
 
-MAX_OPEN: Final = 256  # questions at once; nobody answers more
-MAX_OPEN_PER_REQUESTER: Final = 16  # of one asker: a runaway node must not crowd the others out
-MAX_SETTLED: Final = 512  # remembered, so that a late answer hears what was decided
+MAX_OPEN: Final = 256  # questions at once; operators do not answer more
+MAX_OPEN_PER_REQUESTER: Final = 16  # of one requester: a runaway node must not crowd the others out
+MAX_SETTLED: Final = 512  # kept, so that a late answer gets the decision
 
 _DEVICE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
 SHARED_TOKEN: Final = "token"
-"""The gateway's own token among credentials: whoever holds it is the owner, or a program of the owner's."""
+"""The gateway's own token among credentials: its holder is the owner, or a program of the owner's."""
 
 
 def device_credential(id: str) -> str:
@@ -34,19 +34,19 @@ def device_credential(id: str) -> str:
 
 
 class ApprovalRequester(Struct, frozen=True, kw_only=True):
-    """Whoever put the question: it can't be the one who answers it."""
+    """Who asked the question: the same can't answer it."""
 
     connection_id: str
     name: str
     credentials: tuple[str, ...] = ()
-    """What it proved itself by; what it alone holds comes first."""
+    """Those it has shown; the one it alone has comes first."""
     is_silent: bool = False
-    """Whether its key was let in on the gateway's token alone: who holds that can make as many keys as it likes."""
+    """Whether its key was paired on the gateway's token alone: a holder of that can make any number of keys."""
 
     def may_be(self, other: "ApprovalRequester") -> bool:
-        """Whether `other` can't show that it is somebody else: the same, or nothing but a credential this one holds."""
+        """Whether `other` can't show that it is another one: the same, or with no credential but one this one has."""
         shown = SHARED_TOKEN if other.is_silent else next(iter(other.credentials), "")
-        # Whoever made a silent key held the gateway's token, whatever it comes back with.
+        # The maker of a silent key had the gateway's token, whatever credential it shows later.
         held = (*self.credentials, SHARED_TOKEN) if self.is_silent else self.credentials
         return self.is_same(other) or not shown or shown in held
 
@@ -60,21 +60,21 @@ class ApprovalRequester(Struct, frozen=True, kw_only=True):
 class ExecApprovalRequest(Struct, frozen=True, kw_only=True):
     id: str
     view: Json
-    """As it is shown, in the shape of `exec.approval.requested`."""
+    """As operators see it, in the shape of `exec.approval.requested`."""
     created_at_ms: int
     expires_at_ms: int
     allowed: tuple[ExecApprovalDecision, ...]
     requester: ApprovalRequester
     on_behalf_of: frozenset[str] = frozenset()
-    """Credentials of those a node was at work for when it asked."""
+    """Credentials of the callers a node worked for when it asked."""
     reviewers: frozenset[str] = frozenset()
-    """Devices that alone may answer; empty = whoever holds the scope."""
+    """Devices that alone may answer; empty = every operator with the scope."""
     outlives_connection: bool = False
     """Whether it outlives the connection it came by."""
 
 
 class ExecApprovalOutcome(Struct, frozen=True, kw_only=True):
-    """`decision` None: nobody decided in time, which means no."""
+    """`decision` None: no operator decided in time, which means no."""
 
     decision: ExecApprovalDecision | None
     reason: ApprovalEndReason
@@ -95,7 +95,7 @@ class ExecApprovalRecord(Struct, kw_only=True):
 
 
 class ExecApprovalQueue:
-    """Each question is settled exactly once; the first answer stands."""
+    """Each question is settled exactly once; the first answer counts."""
 
     def __init__(self) -> None:
         self.requested: Signal[ExecApprovalRequest] = Signal()
@@ -103,46 +103,48 @@ class ExecApprovalQueue:
         self._records: dict[str, ExecApprovalRecord] = {}
 
     def put(self, request: ExecApprovalRequest) -> ExecApprovalRecord:
-        """Raises Fault when its id is taken or too many wait."""
+        """Raises RpcError when its id is taken or too many wait."""
         if request.id in self._records:
             raise RpcError("approval id already pending" if self._is_open(request.id) else "approval id already used")
         waiting = self.open_requests()
         own = sum(asked.requester.is_same(request.requester) for asked in waiting)
         if len(waiting) >= MAX_OPEN or own >= MAX_OPEN_PER_REQUESTER:
-            words = f"too many approvals wait already ({own} of yours, {len(waiting)} in all); answer some"
-            raise RpcError(words, kind="UNAVAILABLE", retryable=True)
+            reason = f"too many approvals wait already ({own} of yours, {len(waiting)} in all); answer some"
+            raise RpcError(reason, kind="UNAVAILABLE", retryable=True)
         self._trim_history()
         loop = asyncio.get_running_loop()
-        matter = self._records[request.id] = ExecApprovalRecord(request=request, outcome_future=loop.create_future())
+        record = self._records[request.id] = ExecApprovalRecord(request=request, outcome_future=loop.create_future())
         seconds = max(0.0, (request.expires_at_ms - now_ms()) / 1000)
-        matter.timer = loop.call_later(seconds, lambda: self._settle(matter, None, "timeout", None))
+        record.timer = loop.call_later(seconds, lambda: self._settle(record, None, "timeout", None))
         self.requested.emit(request)
-        return matter
+        return record
 
     def find(self, id: str) -> ExecApprovalRecord | None:
         return self._records.get(id)
 
     def open_requests(self) -> Sequence[ExecApprovalRequest]:
-        return [matter.request for matter in self._records.values() if not matter.outcome_future.done()]
+        return [record.request for record in self._records.values() if not record.outcome_future.done()]
 
     def history(self) -> Sequence[ExecApprovalRecord]:
         """The settled ones, the latest first."""
-        done = [matter for matter in self._records.values() if matter.outcome_future.done()]
-        return sorted(done, key=lambda matter: -matter.outcome_future.result().at_ms)
+        done = [record for record in self._records.values() if record.outcome_future.done()]
+        return sorted(done, key=lambda record: -record.outcome_future.result().at_ms)
 
     def decide(
         self, record: ExecApprovalRecord, decision: ExecApprovalDecision, by: ApprovalRequester, *, owner: bool = False
     ) -> ExecApprovalOutcome:
-        """Raises Fault: not allowed here, or not by this one. Settled already: the outcome that stands.
+        """Raises RpcError: not allowed here, or not by this one. Settled already: the outcome that counts.
 
-        `owner`: `by` may do anything here, so it may also allow what it had a node begin.
+        `owner`: `by` may do anything here, so it may also allow a command that it made a node start.
         """
         question = record.request
         if question.requester.may_be(by) and decision != "deny":
-            words = "whoever asked can't allow it; another operator must, with an approved device or a token of its own"
-            raise RpcError(words, kind="FORBIDDEN")
+            reason = (
+                "the requester can't allow it; another operator must, with an approved device or a token of its own"
+            )
+            raise RpcError(reason, kind="FORBIDDEN")
         if not owner and decision != "deny" and not question.on_behalf_of.isdisjoint(by.credentials):
-            raise RpcError("whoever began the command can't allow it; another operator must", kind="FORBIDDEN")
+            raise RpcError("who began the command can't allow it; another operator must", kind="FORBIDDEN")
         if question.reviewers and by.name not in question.reviewers and decision != "deny":
             raise RpcError("this approval is for other reviewers", kind="FORBIDDEN")
         if decision not in question.allowed:
@@ -157,14 +159,14 @@ class ExecApprovalQueue:
         self._settle(record, None, reason, None)
 
     def on_disconnect(self, connection_id: str) -> None:
-        """A connection has ended: what it waited for needs no answer any more."""
-        for matter in list(self._records.values()):
-            if matter.request.requester.connection_id == connection_id and not matter.request.outlives_connection:
-                self.drop(matter, "run-aborted")
+        """A connection has ended: its questions need no answer any more."""
+        for record in list(self._records.values()):
+            if record.request.requester.connection_id == connection_id and not record.request.outlives_connection:
+                self.drop(record, "run-aborted")
 
     def close(self) -> None:
-        for matter in self._records.values():
-            self.drop(matter, "run-aborted")
+        for record in self._records.values():
+            self.drop(record, "run-aborted")
 
     def _is_open(self, id: str) -> bool:
         return not self._records[id].outcome_future.done()
@@ -185,7 +187,7 @@ class ExecApprovalQueue:
         self.settled.emit((record.request, outcome))
 
     def _trim_history(self) -> None:
-        done = [id for id, matter in self._records.items() if matter.outcome_future.done()]
+        done = [id for id, record in self._records.items() if record.outcome_future.done()]
         for id in done[: max(0, len(done) - MAX_SETTLED)]:
             del self._records[id]
 
@@ -203,7 +205,7 @@ def new_approval_request(
     clock: Callable[[], int] = now_ms,
 ) -> ExecApprovalRequest:
     at = clock()
-    allowed = DECISIONS if allow_always else tuple(word for word in DECISIONS if word != "allow-always")
+    allowed = DECISIONS if allow_always else tuple(each for each in DECISIONS if each != "allow-always")
     refused = {} if allow_always else {"unavailableDecisions": ["allow-always"]}
     return ExecApprovalRequest(
         id=id or str(uuid.uuid4()),

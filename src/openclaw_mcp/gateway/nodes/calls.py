@@ -1,4 +1,4 @@
-"""Calls a node is at work on: sent, answered by the connection that was asked, given up in words."""
+"""Calls that wait for a node: sent, answered by the same connection, or ended with a reason."""
 
 import asyncio
 import uuid
@@ -12,11 +12,11 @@ from ...core.model import Json
 from ...core.rpc import RpcError
 from .values import NodeConnection
 
-MAX_PENDING_CALLS: Final = 64  # calls one node is at work on; our own takes eight at once and refuses more
-MAX_ERROR_LENGTH: Final = 4000  # characters of a node's complaint that are passed on
+MAX_PENDING_CALLS: Final = 64  # calls one node works on at once; our own takes eight and refuses more
+MAX_ERROR_LENGTH: Final = 4000  # characters of a node's error that are passed on
 
 ProgressCallback = Callable[[int, str], None]
-"""Hears a piece of progress and its number."""
+"""Called with the number and the text of a progress message."""
 
 
 class NodeInvocation(Struct, frozen=True, kw_only=True):
@@ -28,11 +28,11 @@ class NodeInvocation(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     """The caller's idempotency key, for the node to see."""
     caller_credentials: tuple[str, ...] = ()
-    """What the caller proved itself by; empty: the gateway's own agents."""
+    """The credentials the caller has shown; empty for the gateway's own agents."""
 
 
 class NodePayload(Struct, frozen=True):
-    """What a node answered, and the JSON it stood in: whoever passes it on need not write it anew."""
+    """A node's answer, and its JSON: passing it on needs no second encoding."""
 
     value: Any
     raw_json: bytes
@@ -40,12 +40,12 @@ class NodePayload(Struct, frozen=True):
 
 class NodeDisconnected(RpcError):
     def __init__(self, node_id: str) -> None:
-        words = f"node {node_id[:12]} left before it answered; whether it carried the command out is unknown"
-        super().__init__(words, kind="UNAVAILABLE", details=_error_details("DISCONNECTED", words))
+        message = f"node {node_id[:12]} left before it answered; whether it carried the command out is unknown"
+        super().__init__(message, kind="UNAVAILABLE", details=_error_details("DISCONNECTED", message))
 
 
 class NodeCalls:
-    """Every call has one connection: what another one says about it is passed over."""
+    """Every call belongs to one connection: messages of another one about it are ignored."""
 
     def __init__(self) -> None:
         self._pending: dict[str, _PendingCall] = {}
@@ -53,38 +53,40 @@ class NodeCalls:
     async def invoke(
         self, connection: NodeConnection, invocation: NodeInvocation, progress: ProgressCallback | None = None
     ) -> NodePayload:
-        """The node's payload. Raises Fault: its own error, out of time, gone, or too busy."""
+        """The node's payload. Raises RpcError: its own error, a timeout, disconnected, or too busy."""
         if (
             sum(waiting.connection_id == connection.connection_id for waiting in self._pending.values())
             >= MAX_PENDING_CALLS
         ):
-            words = f"the node is at work on {MAX_PENDING_CALLS} calls already; try again when some have ended"
+            message = f"the node is at work on {MAX_PENDING_CALLS} calls already; try again when some have ended"
             raise RpcError(
-                words, kind="UNAVAILABLE", retryable=True, details=_error_details("BUSY", words, dispatched=False)
+                message, kind="UNAVAILABLE", retryable=True, details=_error_details("BUSY", message, dispatched=False)
             )
         id = str(uuid.uuid4())
-        waiting = _PendingCall(connection.connection_id, connection.node_id, progress, invocation.caller_credentials)
-        self._pending[id] = waiting
+        pending = _PendingCall(connection.connection_id, connection.node_id, progress, invocation.caller_credentials)
+        self._pending[id] = pending
         answered = False
         try:
             connection.send_event("node.invoke.request", _request_payload(id, connection.node_id, invocation))
             async with asyncio.timeout(invocation.seconds):
-                payload = await waiting.answer
+                payload = await pending.answer
             answered = True
             return payload
         except TimeoutError:
-            words = "node invoke timed out"
-            raise RpcError(f"TIMEOUT: {words}", kind="UNAVAILABLE", details=_error_details("TIMEOUT", words)) from None
+            message = "node invoke timed out"
+            raise RpcError(
+                f"TIMEOUT: {message}", kind="UNAVAILABLE", details=_error_details("TIMEOUT", message)
+            ) from None
         except RpcError:
             answered = True
             raise
         finally:
             del self._pending[id]
-            if not answered:  # out of time, or nobody wants the answer any more
+            if not answered:  # timed out, or the caller was cancelled
                 connection.send_event("node.invoke.cancel", {"invokeId": id, "nodeId": connection.node_id})
 
     def resolve(self, connection_id: str, id: str, payload: NodePayload) -> bool:
-        """Take a result; False: nobody waits for it, or it is not this connection's to give."""
+        """Take a result; False: no call waits for it, or it belongs to another connection."""
         answer = self._open_future(connection_id, id)
         if answer is not None:
             answer.set_result(payload)
@@ -100,7 +102,7 @@ class NodeCalls:
         return answer is not None
 
     def report_progress(self, connection_id: str, id: str, number: int, text: str) -> bool:
-        """Pass progress on; False: nobody listens. What comes twice or late is dropped."""
+        """Pass progress on; False: no caller wants it. What comes twice or late is dropped."""
         waiting = self._pending.get(id)
         if waiting is None or waiting.connection_id != connection_id or waiting.progress is None:
             return False
@@ -110,12 +112,12 @@ class NodeCalls:
         return True
 
     def callers(self, connection_id: str) -> frozenset[str]:
-        """The credentials of those this connection is at work for."""
+        """The credentials of the callers this connection works for."""
         waiting = (waiting for waiting in self._pending.values() if waiting.connection_id == connection_id)
         return frozenset(credential for one in waiting for credential in one.caller_credentials)
 
     def on_disconnect(self, connection_id: str) -> None:
-        """The connection has ended, and with it the hope of an answer."""
+        """The connection has ended: its calls get no answer any more."""
         for waiting in self._pending.values():
             if waiting.connection_id == connection_id and not waiting.answer.done():
                 waiting.answer.set_exception(NodeDisconnected(waiting.node_id))
@@ -142,9 +144,9 @@ class _PendingCall:
 
 
 def not_connected_error(node_id: str) -> RpcError:
-    words = f"node not connected: {node_id[:12]}; start it, or see node.list for those that are"
+    message = f"node not connected: {node_id[:12]}; start it, or see node.list for those that are"
     return RpcError(
-        words,
+        message,
         kind="UNAVAILABLE",
         details={"code": "NOT_CONNECTED", **_error_details("NOT_CONNECTED", "node not connected", dispatched=False)},
     )

@@ -14,23 +14,23 @@ class CommandDescription(Struct, frozen=True):
 
 
 MCP_CALL: Final = "mcp.tools.call.v1"
-"""Asks a tool of an MCP server on the node: `{server, tool, arguments}`; answers as that server does."""
+"""Calls a tool of an MCP server on the node: `{server, tool, arguments}`; answers as that server does."""
 INTERNAL_COMMANDS: Final = (
     "system.execApprovals.*", "system.run.prepare", "browser.*", "terminal.*", "desktop.*", "worker.*",
     "mcp.tools.call*", "workspace.*",
 )  # fmt: skip
-"""Commands gateways and apps use among themselves; a model has no business with them."""
+"""Commands that gateways and apps use between each other; not offered to models."""
 
 
 def _object_schema(required: tuple[str, ...] = (), **properties: Any) -> Json:
-    schema: Json = {"type": "object", "properties": {name: _property(told) for name, told in properties.items()}}
+    schema: Json = {"type": "object", "properties": {name: _property(spec) for name, spec in properties.items()}}
     return schema | ({"required": list(required)} if required else {})
 
 
 def _property(spec: Any) -> Json:
-    kind, words = spec
+    kind, description = spec
     items = {"items": {"type": "string"}} if kind == "array" else {}
-    return {"type": kind, "description": words} | items
+    return {"type": kind, "description": description} | items
 
 
 COMMAND_DESCRIPTIONS: Final = {

@@ -1,4 +1,4 @@
-"""The text an operator decides by: made from the words that would run, refused where it says others. Pure."""
+"""The command text an operator decides on: made from the arguments that would run; other texts are refused. Pure."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from ...core.rpc import RpcError
 from ...core.visible_text import escape_command, escape_program
 
-MAX_COMMAND_LENGTH: Final = 16 << 10  # characters; what is too long to read can't be approved
+MAX_COMMAND_LENGTH: Final = 16 << 10  # characters; a text too long to read can't be approved
 MAX_ARGV_LENGTH: Final = 4096  # of a command
 
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "rbash"})
@@ -19,14 +19,14 @@ Value = TypeVar("Value")
 
 
 def reconcile(name: str, planned: Value | None, requested: Value | None) -> Value | None:
-    """What the plan says, or the request where it says nothing. Raises Fault when they differ."""
+    """The plan's value, else the request's. Raises RpcError when they differ."""
     if planned is not None and requested is not None and planned != requested:
         raise RpcError(f"{name} differs between systemRunPlan and the request; leave one out")
     return requested if planned is None else planned
 
 
 def display_command(argv: Sequence[str] | None, texts: Sequence[str], env: Mapping[str, str]) -> str:
-    """The command for people. Raises Fault when there is none, it is too long, or a text says another than `argv`."""
+    """The command for people. Raises RpcError when there is none, it is too long, or a text differs from `argv`."""
     texts = [text for text in texts if text]
     if argv is not None:
         if not argv or not argv[0].strip() or len(argv) > MAX_ARGV_LENGTH:
@@ -47,12 +47,12 @@ def display_command(argv: Sequence[str] | None, texts: Sequence[str], env: Mappi
 
 
 def is_same_command(text: str, argv: Sequence[str]) -> bool:
-    """Whether `text` is these words, in any way of quoting them; or the whole text a shell is given."""
+    """Whether `text` is these arguments, in any way of quoting them; or the whole text a shell gets."""
     if text in (shlex.join(argv), _quote_like_openclaw(argv)):
         return True
     if len(argv) == 3 and argv[1] == "-c" and PurePath(argv[0]).name in _SHELLS and text == argv[2]:
         return True
-    if any(char in text for char in "$`\n;|&<>()*?[]{}~#"):  # to a shell it would not be just words
+    if any(char in text for char in "$`\n;|&<>()*?[]{}~#"):  # a shell would expand these
         return False
     try:
         return shlex.split(text) == list(argv)
@@ -61,7 +61,7 @@ def is_same_command(text: str, argv: Sequence[str]) -> bool:
 
 
 def _quote_like_openclaw(argv: Sequence[str]) -> str:
-    """As OpenClaw's own programs write a command."""
+    """A command as OpenClaw's own programs write it."""
     return " ".join(
-        '"' + word.replace('"', '\\"') + '"' if not word or _NEEDS_QUOTES.search(word) else word for word in argv
+        '"' + each.replace('"', '\\"') + '"' if not each or _NEEDS_QUOTES.search(each) else each for each in argv
     )

@@ -1,4 +1,4 @@
-"""Rules about running commands: the gateway's own file, and those of nodes, read and written from afar."""
+"""`exec.approvals.*`: rules about running commands, in the gateway's own file and on nodes."""
 
 import asyncio
 import hashlib
@@ -23,7 +23,7 @@ MAX_ENTRIES: Final = 1000  # of an allow list
 NODE_TIMEOUT: Final = 30.0  # a node reads or writes one small file
 
 BUILTIN_DEFAULTS: Final = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
-"""What holds where the file says nothing, as OpenClaw's own gateway has it."""
+"""What applies where the file sets nothing, as in OpenClaw's own gateway."""
 
 SecurityMode = Literal["deny", "allowlist", "full"]
 AskMode = Literal["off", "on-miss", "always"]
@@ -67,7 +67,7 @@ class _NodeParams(Struct, frozen=True, rename="camel"):
 
 
 class ExecApprovalsMethods:
-    """A `Room`. The gateway runs no commands itself: its file is kept for the programs that ask for it."""
+    """An `RpcModule`. The gateway runs no commands itself: its file is stored for programs that read it."""
 
     def __init__(self, folder: Path, nodes: NodeService) -> None:
         self._path = folder / FILE_NAME
@@ -111,7 +111,7 @@ class ExecApprovalsMethods:
         return self._snapshot()
 
     def _snapshot(self) -> Json:
-        """Raises StateBroken: rules that can't be read are never taken for none."""
+        """Raises StateBroken: rules that can't be read are never treated as none."""
         data = read_if_exists(self._path)
         try:
             rules = (
@@ -119,7 +119,7 @@ class ExecApprovalsMethods:
             )
         except ValueError as exc:
             raise StateBroken(
-                f"{self._path} is no file of exec approvals; mend it, or remove it to begin anew"
+                f"{self._path} is no file of exec approvals; correct it, or remove it to start with none"
             ) from exc
         return {
             "path": str(self._path),

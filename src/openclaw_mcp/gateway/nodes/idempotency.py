@@ -1,4 +1,4 @@
-"""The same order twice is carried out once: answers by idempotency key, for a while."""
+"""The same request twice is carried out once: answers by idempotency key, for a while."""
 
 import asyncio
 import hashlib
@@ -11,13 +11,13 @@ import msgspec
 from ...core.model import Json
 from ...core.rpc import RpcError
 
-CACHE_SECONDS: Final = 600.0  # seconds; whoever retries does so within minutes
+CACHE_SECONDS: Final = 600.0  # seconds; retries come within minutes
 MAX_CACHED_ANSWERS: Final = 1000  # answers
-MAX_CACHED_BYTES: Final = 64 << 10  # bytes of an answer; a picture is not kept, and taking another one does no harm
+MAX_CACHED_BYTES: Final = 64 << 10  # bytes of an answer; a picture is not entry, and taking another one does no harm
 
 
 class IdempotencyCache:
-    """Remembers what was answered, and joins whoever asks again while the first still waits."""
+    """Caches answers, and lets a repeated request wait for the first one's answer."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,40 +26,40 @@ class IdempotencyCache:
     async def run_once(
         self, node_id: str, key: str, request: Any, run: Callable[[], Awaitable[tuple[Json, int]]]
     ) -> Json:
-        """`run`'s answer (it tells the size too), or the one already given to this key. Raises Fault, and again if
-        it did so the first time."""
+        """`run`'s answer (it returns the size too), or the one already given to this key. Raises RpcError, and again
+        if it did so the first time."""
         self._sweep()
         digest = hashlib.sha256(msgspec.json.encode(request)).digest()
         before = self._entries.get((node_id, key))
         if before is not None:
             if before.digest != digest:
-                raise RpcError("idempotencyKey was used for another order; give each order a key of its own")
+                raise RpcError("idempotencyKey was used for another request; give each request a key of its own")
             return await asyncio.shield(before.answer)
-        kept = self._entries[node_id, key] = _CachedAnswer(digest, self._clock())
+        entry = self._entries[node_id, key] = _CachedAnswer(digest, self._clock())
         try:
             answer, size = await run()
         except RpcError as fault:
-            kept.answer.set_exception(fault)
-            kept.answer.exception()  # somebody has seen it: the one who asked
+            entry.answer.set_exception(fault)
+            entry.answer.exception()  # retrieved: it is raised to the caller below
             if not _did_dispatch(fault):
                 del self._entries[node_id, key]
             raise
         except BaseException:
-            kept.answer.cancel()
+            entry.answer.cancel()
             del self._entries[node_id, key]
             raise
-        kept.answer.set_result(answer)
+        entry.answer.set_result(answer)
         if size > MAX_CACHED_BYTES:
             del self._entries[node_id, key]
         return answer
 
     def _sweep(self) -> None:
-        """Forget the oldest, but never one that still waits."""
+        """Drop the oldest, but never one that still waits."""
         oldest = self._clock() - CACHE_SECONDS
-        for key, kept in list(self._entries.items()):
-            if kept.at >= oldest and len(self._entries) < MAX_CACHED_ANSWERS:
+        for key, entry in list(self._entries.items()):
+            if entry.at >= oldest and len(self._entries) < MAX_CACHED_ANSWERS:
                 break
-            if kept.answer.done():
+            if entry.answer.done():
                 del self._entries[key]
 
 

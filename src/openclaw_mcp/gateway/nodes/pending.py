@@ -1,4 +1,4 @@
-"""Small errands a node fetches when it next looks: `node.pending.*`."""
+"""Small requests that a node fetches when it next asks: `node.pending.*`."""
 
 import uuid
 from typing import Annotated, Any, Final, Literal
@@ -11,11 +11,11 @@ from ...core.rpc import WRITE, RpcCall, RpcError, RpcMethod, read_params
 from ...core.sessions import now_ms
 from .registry import NodeRegistry
 
-MAX_PENDING: Final = 64  # for one node; a sleeping one must not gather them for ever
-DEFAULT_EXPIRY_MS: Final = 86_400_000  # unless the operator says otherwise
+MAX_PENDING: Final = 64  # for one node; a sleeping one must not collect them for ever
+DEFAULT_EXPIRY_MS: Final = 86_400_000  # unless the operator gives another
 MAX_DRAIN: Final = 10
 BASELINE_REQUEST: Final[Json] = {"id": "baseline-status", "type": "status.request", "priority": "default"}
-"""What every node is asked whenever it fetches."""
+"""Sent to every node whenever it fetches."""
 
 
 class _Enqueue(Struct, frozen=True, rename="camel"):
@@ -34,7 +34,7 @@ class _Ack(Struct, frozen=True):
 
 
 class PendingNodeRequests:
-    """In memory: an errand is a hint, and the node's next connect says as much."""
+    """In memory: a request is a hint, and the node's next connect has the same effect."""
 
     def __init__(self, registry: NodeRegistry) -> None:
         self._registry = registry
@@ -58,10 +58,10 @@ class PendingNodeRequests:
         if self._registry.find(wanted.node_id) is None:
             raise RpcError("unknown nodeId", kind="UNAVAILABLE")
         waiting = self._live_requests(wanted.node_id)
-        queued = next((errand for errand in waiting if errand["type"] == wanted.type), None)
+        queued = next((request for request in waiting if request["type"] == wanted.type), None)
         if queued is None:
             if len(waiting) >= MAX_PENDING:
-                raise RpcError("too many errands wait for this node already", kind="UNAVAILABLE", retryable=True)
+                raise RpcError("too many requests wait for this node already", kind="UNAVAILABLE", retryable=True)
             at = now_ms()
             queued = {
                 "id": str(uuid.uuid4()),
@@ -82,7 +82,7 @@ class PendingNodeRequests:
         most = read_params(call.params, _Drain, call.method).max_items
         node_id = call.caller.name
         waiting = self._live_requests(node_id)
-        waiting.sort(key=lambda errand: errand["priority"] != "high")
+        waiting.sort(key=lambda request: request["priority"] != "high")
         taken, self._queues[node_id] = waiting[:most], waiting[most:]
         items: list[Any] = [*taken]
         if len(items) < most:
@@ -93,12 +93,12 @@ class PendingNodeRequests:
     async def _ack(self, call: RpcCall) -> Json:
         ids = read_params(call.params, _Ack, call.method).ids
         node_id = call.caller.name
-        kept = [errand for errand in self._live_requests(node_id) if errand["id"] not in ids]
+        kept = [request for request in self._live_requests(node_id) if request["id"] not in ids]
         self._queues[node_id] = kept
         return {"nodeId": node_id, "ackedIds": ids, "remainingCount": len(kept)}
 
     def _live_requests(self, node_id: str) -> list[Json]:
         now = now_ms()
-        waiting = [errand for errand in self._queues.get(node_id, []) if errand["expiresAtMs"] > now]
+        waiting = [request for request in self._queues.get(node_id, []) if request["expiresAtMs"] > now]
         self._queues[node_id] = waiting
         return waiting

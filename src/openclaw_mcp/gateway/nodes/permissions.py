@@ -1,4 +1,4 @@
-"""The second gate: which commands may be asked for, who may approve them, who may use them. Pure."""
+"""Which commands may be offered, which scopes approve them, which scopes may use them. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ _COMMAND_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 HARMLESS_COMMANDS: Final = (
     "canvas.*", "device.*", "tts.*", "stt.*", "system.notify", "camera.list", "location.get",
 )  # fmt: skip
-"""Commands an operator without admin rights may approve; what is not named here may do anything."""
+"""Commands an operator without admin rights may approve; any other command may do anything."""
 ADMIN_COMMANDS: Final = frozenset({"browser.proxy", "browser.proxy.upload.v1", "fs.listDir", "terminal.upload"})
-"""Commands that reach past the node's own rules: only admins invoke them."""
+"""Commands that bypass the node's own rules: only admins invoke them."""
 EXEC_APPROVALS_COMMANDS: Final = ("system.execApprovals.get", "system.execApprovals.set")
 """A node's rules have methods of their own: `exec.approvals.node.*`."""
 
@@ -45,7 +45,7 @@ def scope_to_invoke(command: str) -> str:
 def read_deny_patterns(nodes: dict[str, Any]) -> tuple[str, ...]:
     """`commands.deny` of the config's `gateway.nodes`, or its older name; * and ? are wildcards."""
     listed = _section(nodes, "commands").get("deny", nodes.get("denyCommands"))
-    return tuple(word for word in listed if isinstance(word, str)) if isinstance(listed, list) else ()
+    return tuple(each for each in listed if isinstance(each, str)) if isinstance(listed, list) else ()
 
 
 def _section(value: Any, name: str) -> dict[str, Any]:

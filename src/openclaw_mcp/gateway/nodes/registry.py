@@ -1,7 +1,6 @@
-"""The roll of nodes: which are known, which are here, what each may be asked to do, and who waits for approval."""
+"""The known nodes: which are connected, which commands each may run, and which wait for approval."""
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -10,32 +9,31 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from ...core.errors import OpenClawError
 from ...core.repositories import PairingRepository
 from ...core.rpc import RpcError, has_scope, scope_error
 from ...core.sessions import now_ms
 from ...core.signal import Signal
 from ...net.files import StateBroken
+from ...net.tasks import Tasks
 from . import permissions
 from .tool_names import alias_for
 from .values import NodeConnection, NodePairDecision, NodePairRequest, NodePairResult, NodeRecord
 
-MAX_PAIR_REQUESTS: Final = 256  # each needs a device somebody let in; more is a runaway
-
-logger = logging.getLogger(__name__)
+WRITE_TIMEOUT: Final = 5.0  # seconds the last records get to be written when the gateway stops
+MAX_PAIR_REQUESTS: Final = 256  # each needs a paired device; more is a runaway
 
 
 class NodeRegistry:
-    """`async with` it while nodes come and go. What is approved, renamed or removed is on disk before it is told."""
+    """`async with` it while nodes connect. What is approved, renamed or removed is stored before it is announced."""
 
     def __init__(self, repository: PairingRepository, *, deny_patterns: Callable[[], Sequence[str]] = tuple) -> None:
         self.pair_requested: Signal[NodePairRequest] = Signal()
         self.pair_settled: Signal[NodePairResult] = Signal()
-        """Rings when a person has decided."""
+        """Emitted when an operator has decided."""
         self.pair_withdrawn: Signal[NodePairResult] = Signal()
-        """Rings when a wish has become needless or was replaced by another: nobody said no to the node."""
+        """Emitted when a request has become needless or was replaced by another: no operator refused the node."""
         self.changed: Signal[str] = Signal()
-        """Rings with the id of a node whose standing or presence changed."""
+        """Emits the id of a node whose approval or presence changed."""
         self._repository = repository
         self._deny_patterns = deny_patterns
         self._records: dict[str, NodeRecord] = {}
@@ -43,7 +41,7 @@ class NodeRegistry:
         self._connections: dict[str, dict[str, NodeConnection]] = {}
         self._last_contacts: dict[str, tuple[int, str]] = {}
         self._write_lock = asyncio.Lock()
-        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("nodes")
 
     async def __aenter__(self) -> "NodeRegistry":
         for node_id, record in (await self._repository.all()).items():
@@ -56,10 +54,9 @@ class NodeRegistry:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._background_tasks:
-            await asyncio.wait(self._background_tasks)
+        await self._tasks.finish(WRITE_TIMEOUT)
 
-    # ---- looking ---------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------------------------
 
     def find(self, node_id: str) -> NodeRecord | None:
         return self._records.get(node_id)
@@ -68,45 +65,45 @@ class NodeRegistry:
         return self._records.values()
 
     def connection_of(self, node_id: str) -> NodeConnection | None:
-        """The node's newest connection: that is the one which is asked."""
+        """The node's newest connection: that is the one which gets commands."""
         return next(reversed(self._connections.get(node_id, {}).values()), None)
 
     def has_connection(self, node_id: str, connection_id: str) -> bool:
         return connection_id in self._connections.get(node_id, {})
 
     def pair_request_of(self, node_id: str) -> NodePairRequest | None:
-        return next((wish for wish in self._pair_requests.values() if wish.node_id == node_id), None)
+        return next((request for request in self._pair_requests.values() if request.node_id == node_id), None)
 
     def pair_requests(self) -> Sequence[NodePairRequest]:
         return list(self._pair_requests.values())
 
     def last_contact(self, node_id: str) -> tuple[int | None, str | None]:
-        """When and how the node was last heard of."""
+        """When the node last sent something, and what."""
         if node_id in self._last_contacts:
             return self._last_contacts[node_id]
         known = self._records.get(node_id)
         return (known.last_seen_at_ms, known.last_seen_reason) if known else (None, None)
 
     def commands(self, node_id: str) -> tuple[str, ...]:
-        """What it may be asked to do right now: approved, still offered by it, and not denied by the config."""
-        known, arrival = self._records.get(node_id), self.connection_of(node_id)
+        """The commands it may run now: approved, still offered by it, and not denied by the config."""
+        known, connection = self._records.get(node_id), self.connection_of(node_id)
         if known is None or known.approved_at_ms is None:
             return ()
         approved = permissions.filter_commands(known.face.commands, self._deny_patterns())
-        if arrival is None:
+        if connection is None:
             return approved
-        offered = set(arrival.description.commands)
+        offered = set(connection.description.commands)
         return tuple(name for name in approved if name in offered)
 
     def may_invoke(self, node_id: str, command: str) -> bool:
-        """Whether it may be asked to do this right now."""
-        known, arrival = self._records.get(node_id), self.connection_of(node_id)
-        if known is None or arrival is None or known.approved_at_ms is None:
+        """Whether it may run this command now."""
+        known, connection = self._records.get(node_id), self.connection_of(node_id)
+        if known is None or connection is None or known.approved_at_ms is None:
             return False
-        named = command in known.face.commands and command in arrival.description.commands
+        named = command in known.face.commands and command in connection.description.commands
         return named and not permissions.matches(command, self._deny_patterns())
 
-    # ---- coming and going ------------------------------------------------------------------------------------------
+    # ---- connections ----------------------------------------------------------------------------------------------
 
     def on_connect(self, connection: NodeConnection) -> None:
         node_id = connection.node_id
@@ -120,10 +117,10 @@ class NodeRegistry:
         self.changed.emit(node_id)
 
     def on_disconnect(self, node_id: str, connection_id: str) -> None:
-        here = self._connections.get(node_id, {})
-        if here.pop(connection_id, None) is None:
+        connections = self._connections.get(node_id, {})
+        if connections.pop(connection_id, None) is None:
             return
-        if not here:
+        if not connections:
             del self._connections[node_id]
             self.record_contact(node_id, "disconnect")
             self._start_write(self._save_record(node_id))
@@ -133,59 +130,59 @@ class NodeRegistry:
         self._last_contacts[node_id] = (now_ms(), reason)
 
     def _update_pair_request(self, connection: NodeConnection) -> None:
-        """File a wish for what is offered beyond what is approved; drop one that has become needless."""
+        """File a request for commands beyond the approved ones; drop one that has become needless."""
         known, pending = self._records[connection.node_id], self.pair_request_of(connection.node_id)
         commands = permissions.filter_commands(connection.description.commands, self._deny_patterns())
-        face = replace(connection.description, commands=commands)
+        offered = replace(connection.description, commands=commands)
         new = known.approved_at_ms is None or not set(commands) <= set(known.face.commands)
         if pending is not None:
-            if new and pending.description == face:
-                return  # it asks for the same again, after a reconnect
+            if new and pending.description == offered:
+                return  # the same request again, after a reconnect
             self._withdraw(pending)
         if not new:
             return
         while len(self._pair_requests) >= MAX_PAIR_REQUESTS:
             self._withdraw(next(iter(self._pair_requests.values())))
-        wish = NodePairRequest(
+        request = NodePairRequest(
             request_id=str(uuid.uuid4()),
             node_id=connection.node_id,
-            description=face,
+            description=offered,
             ts=now_ms(),
             scopes=permissions.scopes_to_approve(commands),
             remote_ip=connection.remote_ip,
             silent=connection.silent,
         )
-        self._pair_requests[wish.request_id] = wish
-        self.pair_requested.emit(wish)
+        self._pair_requests[request.request_id] = request
+        self.pair_requested.emit(request)
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
     async def approve(self, request_id: str, *, scopes: frozenset[str]) -> NodeRecord:
-        """Let the node's commands be used, at once and on its open connection. Raises Fault."""
-        wish = self._require_pair_request(request_id)
-        for scope in wish.scopes:
+        """Allow the node's commands, at once and on its open connection. Raises RpcError."""
+        request = self._require_pair_request(request_id)
+        for scope in request.scopes:
             if not has_scope(scopes, scope):
                 raise scope_error(scope)
         async with self._write_lock:
-            known = self._require_record(wish.node_id)
+            known = self._require_record(request.node_id)
             others = {other.alias for other in self.all() if other.alias and other.node_id != known.node_id}
-            name = known.label or wish.description.display_name or known.node_id[:12]
+            name = known.label or request.description.display_name or known.node_id[:12]
             alias = known.alias or alias_for(name, others)
-            known = replace(known, face=wish.description, approved_at_ms=now_ms(), alias=alias)
+            known = replace(known, face=request.description, approved_at_ms=now_ms(), alias=alias)
             await self._write_record(known)
-        self._settle(wish, "approved")
-        self.changed.emit(wish.node_id)
+        self._settle(request, "approved")
+        self.changed.emit(request.node_id)
         return known
 
     def reject(self, request_id: str) -> NodePairRequest:
-        wish = self._require_pair_request(request_id)
-        self._settle(wish, "rejected")
-        self.changed.emit(wish.node_id)
-        return wish
+        request = self._require_pair_request(request_id)
+        self._settle(request, "rejected")
+        self.changed.emit(request.node_id)
+        return request
 
     async def rename(self, node_id: str, label: str, *, rename_tools: bool) -> NodeRecord:
-        """Call it `label` from now on; with `tools` its tools are called after the new name too, and rules go by that.
-        Raises Fault."""
+        """Give it another name; with `rename_tools` the names of its tools, and the rules about them, follow it.
+        Raises RpcError."""
         async with self._write_lock:
             known = self._require_record(node_id)
             others = {other.alias for other in self.all() if other.alias and other.node_id != node_id}
@@ -196,24 +193,24 @@ class NodeRegistry:
         return known
 
     async def remove(self, node_id: str) -> None:
-        """Forget the node and what was approved of it. Raises Fault."""
+        """Forget the node and its approval. Raises RpcError."""
         async with self._write_lock:
             self._require_record(node_id)
             await self._repository.remove(node_id)
             self._records.pop(node_id, None)
             self._last_contacts.pop(node_id, None)
-        wish = self.pair_request_of(node_id)
-        if wish is not None:
-            self._pair_requests.pop(wish.request_id, None)
+        request = self.pair_request_of(node_id)
+        if request is not None:
+            self._pair_requests.pop(request.request_id, None)
         self.pair_settled.emit(NodePairResult(request_id="", node_id=node_id, decision="removed", ts=now_ms()))
         self.changed.emit(node_id)
 
     def forget(self, node_id: str) -> None:
-        """The node's device is no longer paired: nothing of it counts any more."""
+        """The node's device is no longer paired: its approval ends."""
         if node_id in self._records:
             self._start_write(self._remove_if_present(node_id))
 
-    # ---- within ----------------------------------------------------------------------------------------------------
+    # ---- internal --------------------------------------------------------------------------------------------------
 
     async def _remove_if_present(self, node_id: str) -> None:
         if node_id in self._records:
@@ -238,10 +235,10 @@ class NodeRegistry:
         return known
 
     def _require_pair_request(self, request_id: str) -> NodePairRequest:
-        wish = self._pair_requests.get(request_id)
-        if wish is None:
+        request = self._pair_requests.get(request_id)
+        if request is None:
             raise RpcError("unknown requestId")
-        return wish
+        return request
 
     def _settle(self, request: NodePairRequest, decision: NodePairDecision) -> None:
         if self._pair_requests.pop(request.request_id, None) is not None:
@@ -252,17 +249,8 @@ class NodeRegistry:
         self.pair_withdrawn.emit(_pair_result(request, "rejected"))
 
     def _start_write(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Written soon; nobody was promised it."""
-
-        async def logged() -> None:
-            try:
-                await coroutine
-            except OpenClawError as exc:
-                logger.warning("a node's record was not written: %s", exc)
-
-        task = asyncio.get_running_loop().create_task(logged())
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
+        """Written soon: no caller waits for it, and a failure is logged."""
+        self._tasks.spawn(coroutine, name="write of a record")
 
 
 def _pair_result(request: NodePairRequest, decision: NodePairDecision) -> NodePairResult:

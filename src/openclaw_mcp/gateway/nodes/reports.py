@@ -1,4 +1,4 @@
-"""What nodes tell of themselves: their state, the tools they describe, what happened on them."""
+"""What nodes report: their state, the tools they describe, events on them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -30,7 +30,7 @@ class McpToolReference(Struct, frozen=True):
 
 
 class NodeToolDescription(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A tool in the node's own words, and the command that does it. Several may share one."""
+    """A tool as the node describes it, and the command it runs. Several may share one."""
 
     plugin_id: NonEmptyStr
     name: Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
@@ -60,11 +60,11 @@ class _EventParams(Struct, frozen=True, kw_only=True):
 
 
 class NodeReports:
-    """Remembered for as long as the connection that told it."""
+    """Reports are kept for as long as the connection they came by."""
 
     def __init__(self, registry: NodeRegistry, publish: Publish) -> None:
         self.changed: Signal[str] = Signal()
-        """Rings with the id of a node that describes its tools anew."""
+        """Emits the id of a node that described its tools again."""
         self._registry = registry
         self._publish = publish
         self._tools: dict[str, tuple[NodeToolDescription, ...]] = {}
@@ -74,19 +74,19 @@ class NodeReports:
         return (
             RpcMethod("node.event", None, self._on_event, role="node"),
             RpcMethod("node.pluginTools.update", None, self._update_tools, role="node"),
-            # Told by OpenClaw's own node host, and of no use here: it is content with an answer.
+            # Sent by OpenClaw's own node host, and not needed here: it only expects an answer.
             RpcMethod("node.skills.update", None, self._acknowledge, role="node"),
             RpcMethod("node.runnerInventory.update", None, self._acknowledge, role="node", advertised=False),
             RpcMethod("skills.bins", None, self._empty_bins, role="node"),
         )
 
     def tools(self, node_id: str) -> Sequence[NodeToolDescription]:
-        """What the node describes of what it may be asked to do."""
-        arrival = self._registry.connection_of(node_id)
-        if arrival is None:
+        """The node's descriptions of the commands it may run."""
+        connection = self._registry.connection_of(node_id)
+        if connection is None:
             return ()
         allowed = set(self._registry.commands(node_id))
-        return [tool for tool in self._tools.get(arrival.connection_id, ()) if tool.command in allowed]
+        return [tool for tool in self._tools.get(connection.connection_id, ()) if tool.command in allowed]
 
     def extra_view(self, node_id: str) -> Json:
         """What `node.list` adds."""
@@ -102,25 +102,29 @@ class NodeReports:
         node_id, connection = call.caller.name, call.peer.id
         wanted = read_params(call.params, _ToolsParams, call.method).tools
         told = [_parse_tool(entry, call.method) for entry in wanted]
-        tools = tuple({(tool.plugin_id, tool.name): tool for tool in told}.values())  # said twice: as it was said last
+        tools = tuple(
+            {(tool.plugin_id, tool.name): tool for tool in told}.values()
+        )  # report twice: as it was report last
         if self._registry.has_connection(node_id, connection):
             self._tools[connection] = tools
             self.changed.emit(node_id)
         return {"ok": True, "nodeId": node_id, "tools": msgspec.to_builtins(self.tools(node_id))}
 
     async def _on_event(self, call: RpcCall) -> Json:
-        said = read_params(call.params, _EventParams, call.method)
-        payload = _decode_payload(said.payload_json, call.method) if said.payload_json is not None else said.payload
+        report = read_params(call.params, _EventParams, call.method)
+        payload = (
+            _decode_payload(report.payload_json, call.method) if report.payload_json is not None else report.payload
+        )
         node_id = call.caller.name
-        if said.event == STATS_EVENT:
+        if report.event == STATS_EVENT:
             stats: Json = msgspec.to_builtins(read_params(payload, HostStats, STATS_EVENT))
             self._stats[node_id] = stats
             self._publish(RpcEvent(name="node.hostStats", payload={"nodeId": node_id, "hostStats": stats}))
-            return {"ok": True, "event": said.event, "handled": True, "reason": "updated"}
-        if said.event == ALIVE_EVENT:
+            return {"ok": True, "event": report.event, "handled": True, "reason": "updated"}
+        if report.event == ALIVE_EVENT:
             self._registry.record_contact(node_id, ALIVE_EVENT)
-            return {"ok": True, "event": said.event, "handled": True, "reason": "updated"}
-        return {"ok": True, "event": said.event, "handled": False, "reason": "unsupported_event"}
+            return {"ok": True, "event": report.event, "handled": True, "reason": "updated"}
+        return {"ok": True, "event": report.event, "handled": False, "reason": "unsupported_event"}
 
     async def _acknowledge(self, call: RpcCall) -> Json:
         return {"ok": True}

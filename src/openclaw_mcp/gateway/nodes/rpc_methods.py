@@ -1,4 +1,4 @@
-"""The machine room: the gateway's methods about nodes, and the one way a node is asked to do something."""
+"""`node.*`: the gateway's methods about nodes, and the one function that sends a node a command."""
 
 import asyncio
 import uuid
@@ -31,19 +31,17 @@ from .calls import NodeCalls, NodeInvocation, NodePayload, ProgressCallback, not
 from .idempotency import IdempotencyCache
 from .pending import PendingNodeRequests
 from .registry import NodeRegistry
-from .values import NodeConnection, NodePairRequest, NodePairResult
+from .values import NodeConnection, NodePairRequest, NodePairResult, NodeRecord
 from .views import node_view, pair_entry_view, pair_request_view
 
 DEFAULT_SECONDS: Final = 30.0  # when the caller names no time
 MAX_SECONDS: Final = 3600.0  # the longest a node's own commands may take
-MAX_DUPLICATED_BYTES: Final = (
-    1 << 20
-)  # bytes; a larger payload goes out once, not also as `payloadJSON`: frames end at 25 MiB
-NOT_READY_TRIES: Final = 4  # a node that has just woken may say so for a moment
+MAX_DUPLICATED_BYTES: Final = 1 << 20  # a larger payload is sent once, not also as `payloadJSON`: frames end at 25 MiB
+NOT_READY_TRIES: Final = 4  # a node that has just woken may answer so for a moment
 NOT_READY_PAUSE: Final = 0.25  # seconds, times the tries so far
 MAX_NAME_LENGTH: Final = 64
 APPROVAL_CLAIMS: Final = frozenset({"approved", "approvalDecision", "approvalSource"})
-"""Words by which a gateway vouches for a command. Nobody may put them into ours."""
+"""Parameters by which a gateway states that a command was approved. No caller may set them."""
 
 
 class _NodeParams(Struct, frozen=True, rename="camel"):
@@ -88,7 +86,7 @@ class _ProgressParams(Struct, frozen=True, rename="camel"):
 
 
 class NodeService:
-    """A `Room`. `dismiss` takes a node's device its pairing, which ends its connections."""
+    """An `RpcModule`."""
 
     def __init__(
         self,
@@ -99,7 +97,8 @@ class NodeService:
         extra_view: Callable[[str], Json] = lambda _: {},
         credentials: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
-        """`credentials` tells what a connection proved itself by."""
+        """`unpair` removes the pairing of a node's device, which ends its connections; `credentials` are those that a
+        connection has shown."""
         self._credentials = credentials
         self._registry = registry
         self._publish = publish
@@ -127,33 +126,30 @@ class NodeService:
             *self._pending.methods(),
         )
 
-    # ---- coming and going ------------------------------------------------------------------------------------------
-
-    def on_connect(self, connection: NodeConnection) -> None:
-        self._registry.on_connect(connection)
+    # ---- connections ----------------------------------------------------------------------------------------------
 
     def on_disconnect(self, node_id: str, connection_id: str) -> None:
         self._calls.on_disconnect(connection_id)
         self._registry.on_disconnect(node_id, connection_id)
 
     def callers(self, connection_id: str) -> frozenset[str]:
-        """The credentials of those a node's connection is at work for."""
+        """The credentials of the callers a node's connection works for."""
         return self._calls.callers(connection_id)
 
     def forget_node(self, node_id: str) -> None:
-        """The device is no longer known at the door."""
+        """Its device is no longer paired."""
         self._pending.forget(node_id)
         self._registry.forget(node_id)
 
-    # ---- asking a node ---------------------------------------------------------------------------------------------
+    # ---- calling a node -------------------------------------------------------------------------------------------
 
     async def invoke(
         self, node_id: str, command: str, params: Any, *, seconds: float, progress: ProgressCallback | None = None,
         idempotency_key: str | None = None, caller_credentials: tuple[str, ...] = (),
     ) -> Any:  # fmt: skip
-        """The payload of an approved command. Raises Fault; nothing is sent unless both gates are open."""
-        arrival = self._authorize(node_id, command)
-        order = NodeInvocation(
+        """The payload of an approved command. Raises RpcError; nothing is sent unless it is approved and not denied."""
+        connection = self._authorize(node_id, command)
+        invocation = NodeInvocation(
             command=command,
             params=_strip_approval_claims(command, params),
             seconds=seconds,
@@ -162,26 +158,26 @@ class NodeService:
         )
         for attempt in range(1, NOT_READY_TRIES):
             try:
-                return await self._calls.invoke(arrival, order, progress)
+                return await self._calls.invoke(connection, invocation, progress)
             except RpcError as fault:
                 if not _has_error_code(fault, "NODE_NOT_READY"):
                     raise
             await asyncio.sleep(NOT_READY_PAUSE * attempt)
-            arrival = self._authorize(node_id, command)
-        return await self._calls.invoke(arrival, order, progress)
+            connection = self._authorize(node_id, command)
+        return await self._calls.invoke(connection, invocation, progress)
 
     def _authorize(self, node_id: str, command: str) -> NodeConnection:
         known = self._registry.find(node_id)
         if known is None or known.approved_at_ms is None:
-            words = f"node {node_id[:12]} is unknown here or nobody has approved it yet; see node.pair.list"
-            raise RpcError(words, kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
-        arrival = self._registry.connection_of(node_id)
-        if arrival is None:
+            reason = f"node {node_id[:12]} is unknown here or not approved yet; see node.pair.list"
+            raise RpcError(reason, kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
+        connection = self._registry.connection_of(node_id)
+        if connection is None:
             raise not_connected_error(node_id)
         if not self._registry.may_invoke(node_id, command):
-            details = {"reason": _denial_reason(command, arrival, known.face.commands), "command": command}
+            details = {"reason": _denial_reason(command, connection, known.face.commands), "command": command}
             raise RpcError(f'node command not allowed: "{command}" {details["reason"]}', details=details)
-        return arrival
+        return connection
 
     async def _invoke(self, call: RpcCall) -> Json:
         wanted = read_params(call.params, _InvokeParams, call.method)
@@ -189,8 +185,8 @@ class NodeService:
         if not has_scope(call.caller.scopes, scope):
             raise scope_error(scope)
         if wanted.command in permissions.EXEC_APPROVALS_COMMANDS:
-            words = "node.invoke does not allow system.execApprovals.*; use exec.approvals.node.*"
-            raise RpcError(words, details={"command": wanted.command})
+            reason = "node.invoke does not allow system.execApprovals.*; use exec.approvals.node.*"
+            raise RpcError(reason, details={"command": wanted.command})
         seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, MAX_SECONDS)
 
         async def run() -> tuple[Json, int]:
@@ -204,49 +200,49 @@ class NodeService:
             )
             return _invoke_result(wanted.node_id, wanted.command, payload), len(payload.raw_json)
 
-        order = (wanted.command, wanted.params)
-        return await self._idempotency.run_once(wanted.node_id, wanted.idempotency_key, order, run)
+        request = (wanted.command, wanted.params)
+        return await self._idempotency.run_once(wanted.node_id, wanted.idempotency_key, request, run)
 
-    # ---- what nodes say --------------------------------------------------------------------------------------------
+    # ---- messages of nodes-----------------------------------------------------------------------------------------
 
     async def _on_result(self, call: RpcCall) -> Json:
-        said = read_params(call.params, _ResultParams, call.method)
-        if said.node_id not in (None, call.caller.name):
+        result = read_params(call.params, _ResultParams, call.method)
+        if result.node_id not in (None, call.caller.name):
             raise RpcError("nodeId mismatch: a node answers for itself alone")
-        if not said.ok:
-            error = said.error or _NodeError()
-            taken = self._calls.fail(call.peer.id, said.id, error.code, error.message)
+        if not result.ok:
+            error = result.error or _NodeError()
+            taken = self._calls.fail(call.peer.id, result.id, error.code, error.message)
         else:
             try:
-                taken = self._calls.resolve(call.peer.id, said.id, _payload(said))
+                taken = self._calls.resolve(call.peer.id, result.id, _payload(result))
             except msgspec.DecodeError as exc:
-                words = (
+                reason = (
                     f"payloadJSON can't be passed on: {exc}"
                     if isinstance(exc, JsonTooDeep)
                     else "payloadJSON is no JSON"
                 )
-                taken = self._calls.fail(call.peer.id, said.id, "BAD_PAYLOAD", words)
+                taken = self._calls.fail(call.peer.id, result.id, "BAD_PAYLOAD", reason)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
     async def _on_progress(self, call: RpcCall) -> Json:
-        said = read_params(call.params, _ProgressParams, call.method)
-        taken = self._calls.report_progress(call.peer.id, said.invoke_id, said.seq, said.chunk)
+        progress = read_params(call.params, _ProgressParams, call.method)
+        taken = self._calls.report_progress(call.peer.id, progress.invoke_id, progress.seq, progress.chunk)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
     # ---- what operators see and decide -----------------------------------------------------------------------------
 
     async def _list(self, call: RpcCall) -> Json:
-        return {"ts": now_ms(), "nodes": [self._view(known.node_id) for known in self._registry.all()]}
+        return {"ts": now_ms(), "nodes": [self._view(known) for known in self._registry.all()]}
 
     async def _describe_one(self, call: RpcCall) -> Json:
         node_id = read_params(call.params, _NodeParams, call.method).node_id
-        if self._registry.find(node_id) is None:
-            raise RpcError("unknown nodeId")
-        return {"ts": now_ms(), **self._view(node_id)}
-
-    def _view(self, node_id: str) -> Json:
         known = self._registry.find(node_id)
-        assert known is not None
+        if known is None:
+            raise RpcError("unknown nodeId")
+        return {"ts": now_ms(), **self._view(known)}
+
+    def _view(self, known: NodeRecord) -> Json:
+        node_id = known.node_id
         return node_view(
             known,
             self._registry.connection_of(node_id),
@@ -259,7 +255,7 @@ class NodeService:
     async def _list_pairs(self, call: RpcCall) -> Json:
         paired = [known for known in self._registry.all() if known.approved_at_ms is not None]
         return {
-            "pending": [pair_request_view(wish) for wish in self._registry.pair_requests()],
+            "pending": [pair_request_view(request) for request in self._registry.pair_requests()],
             "paired": [
                 pair_entry_view(known, name=known.name, last_contact=self._registry.last_contact(known.node_id))
                 for known in paired
@@ -273,8 +269,8 @@ class NodeService:
         return {"requestId": request_id, "node": node}
 
     async def _reject(self, call: RpcCall) -> Json:
-        wish = self._registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
-        return {"requestId": wish.request_id, "nodeId": wish.node_id}
+        request = self._registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
+        return {"requestId": request.request_id, "nodeId": request.node_id}
 
     async def _remove(self, call: RpcCall) -> Json:
         node_id = read_params(call.params, _NodeParams, call.method).node_id
@@ -296,16 +292,16 @@ class NodeService:
 
     def _announce_pair_result(self, result: NodePairResult) -> None:
         self._publish_pair_result(result)
-        arrival = self._registry.connection_of(result.node_id)
-        if arrival is not None:
-            arrival.send_event("node.pair.resolved", msgspec.to_builtins(result))
+        connection = self._registry.connection_of(result.node_id)
+        if connection is not None:
+            connection.send_event("node.pair.resolved", msgspec.to_builtins(result))
 
     def _publish_pair_result(self, result: NodePairResult) -> None:
         self._publish(RpcEvent(name="node.pair.resolved", payload=msgspec.to_builtins(result), scope=PAIRING))
 
 
 def _payload(result: _ResultParams) -> NodePayload:
-    """Raises msgspec.DecodeError: what is passed on as it came must be JSON."""
+    """Raises msgspec.DecodeError: a payload that is passed on unchanged must be JSON."""
     if result.payload_json is not None:
         return NodePayload(decode_json(result.payload_json), result.payload_json.encode())
     value = None if result.payload is UNSET else result.payload
@@ -320,7 +316,7 @@ def _invoke_result(node_id: str, command: str, payload: NodePayload) -> Json:
 
 
 def _strip_approval_claims(command: str, params: Any) -> Any:
-    """A command's parameters as they go to the node: nobody but us says that a person approved it."""
+    """A command's parameters as they are sent to the node: without a caller's claim that an operator approved it."""
     if command not in ("system.run", "system.run.prepare") or not isinstance(params, dict):
         return params
     kept = {key: value for key, value in params.items() if key not in APPROVAL_CLAIMS}

@@ -1,4 +1,4 @@
-"""What a node's tools are called: `<node>__<command>` or `<node>__<name>`, in letters every model's API takes."""
+"""The names of a node's tools: `<node>__<command>` or `<node>__<name>`, in characters every model's API takes."""
 
 import re
 from collections.abc import Container, Iterable, Set
@@ -12,7 +12,7 @@ _UNSAFE: Final = re.compile(r"[^a-z0-9]+")
 
 
 def alias_for(name: str, taken: Set[str]) -> str:
-    """A node's name as its tools carry it: short, lower case, unlike those taken."""
+    """A node's name in the names of its tools: short, lower case, unlike those taken."""
     plain = _UNSAFE.sub("-", name.lower()).strip("-") or "node"
     if not plain[0].isalpha():
         plain = f"node-{plain}"
@@ -21,7 +21,7 @@ def alias_for(name: str, taken: Set[str]) -> str:
 
 
 def tool_names(alias: str, commands: Iterable[str]) -> dict[str, str]:
-    """Tool name to the command behind it; of two that would be called the same, the first is offered."""
+    """Tool name to the command behind it; of two with the same name, the first is offered."""
     names: dict[str, str] = {}
     for command in commands:
         name = f"{alias}{SEPARATOR}{replace_unsafe(command, '_')}"

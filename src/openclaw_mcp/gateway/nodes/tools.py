@@ -1,6 +1,5 @@
-"""Connected nodes as tools: one source a node, on the menu while the node is here and approved."""
+"""Connected nodes as tools: one source for each node, registered while the node is connected and approved."""
 
-import asyncio
 import contextlib
 from base64 import b64decode
 from binascii import Error as BadBase64
@@ -27,6 +26,7 @@ from ...core.model import (
 from ...core.ports import CallContext, ToolSource
 from ...core.rpc import RpcError
 from ...core.signal import Signal
+from ...net.tasks import Tasks
 from .approval_queue import device_credential
 from .command_docs import COMMAND_DESCRIPTIONS, INTERNAL_COMMANDS, MCP_CALL
 from .permissions import matches
@@ -35,10 +35,10 @@ from .reports import NodeReports, NodeToolDescription
 from .rpc_methods import NodeService
 from .tool_names import tool_name, tool_names
 
-CALL_TIMEOUT: Final = 960.0  # seconds: a command of ten minutes, five for its person to allow it, and some slack
+CALL_TIMEOUT: Final = 960.0  # seconds: a command of ten minutes, five for a person to allow it, and some slack
 MAX_DESCRIPTION_LENGTH: Final = 1024  # characters; some model APIs refuse longer ones
-MAX_PROGRESS_TASKS: Final = 32  # pieces of progress on their way to a slow reader; more are dropped
-PROGRESS_FLUSH_WAIT: Final = 1.0  # seconds a reader gets for them once the result is there
+MAX_PROGRESS_TASKS: Final = 32  # progress messages on their way to a slow client; more are dropped
+PROGRESS_FLUSH_WAIT: Final = 1.0  # seconds the client gets for them once the result is there
 _PICTURES: Final = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp"}
 _SOUNDS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg"}
 
@@ -48,7 +48,7 @@ ReadMcp = Callable[[Json], ToolResult]
 
 
 class NodeTool(Struct, frozen=True):
-    """What is behind a tool: a command, and the node's words for it."""
+    """A tool of a node: its command, and how the node describes it."""
 
     command: str
     title: str
@@ -67,24 +67,26 @@ class NodeTool(Struct, frozen=True):
 def build_tools(
     alias: str, commands: Sequence[str], descriptions: Sequence[NodeToolDescription]
 ) -> dict[str, NodeTool]:
-    """Tools by name. One is called as its command; those that share a command, as the node calls them."""
+    """Tools by name. A tool has its command's name; those that share a command, the name the node gives them."""
     sharing: dict[str, list[NodeToolDescription]] = {}
     for tool in descriptions:
         if tool.command is not None:
             sharing.setdefault(tool.command, []).append(tool)
     names = tool_names(alias, [command for command in commands if len(sharing.get(command, ())) < 2])
-    offers = {name: NodeTool(word, word, next(iter(sharing.get(word, ())), None)) for name, word in names.items()}
+    found = {
+        name: NodeTool(command, command, next(iter(sharing.get(command, ())), None)) for name, command in names.items()
+    }
     for command, tools in sharing.items():
         if command in names.values():
             continue
         for tool in tools:
             if command in commands or (command == MCP_CALL and tool.mcp is not None):
-                offers[tool_name(alias, tool.name, offers)] = NodeTool(command, tool.name, tool)
-    return offers
+                found[tool_name(alias, tool.name, found)] = NodeTool(command, tool.name, tool)
+    return found
 
 
 class NodeToolSource:
-    """A `ToolSource`: what one node may be asked to do."""
+    """A `ToolSource`: the commands that one node may run."""
 
     def __init__(
         self,
@@ -107,12 +109,12 @@ class NodeToolSource:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again at what it offers; ring if that changed."""
+        """Read again what it offers; emit `changed` if that changed."""
         commands = [name for name in self._registry.commands(self._node_id) if not matches(name, INTERNAL_COMMANDS)]
         self._tools = build_tools(self.alias, commands, self._reports.tools(self._node_id))
         known = self._registry.find(self._node_id)
         where = known.name if known else self.alias
-        specs = tuple(_tool_spec(name, offer, where) for name, offer in self._tools.items())
+        specs = tuple(_tool_spec(name, tool, where) for name, tool in self._tools.items())
         if specs != self._specs:
             self._specs = specs
             self.changed.emit(None)
@@ -121,55 +123,50 @@ class NodeToolSource:
         return self._specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        offer = self._tools.get(call.name)
-        if offer is None:
+        tool = self._tools.get(call.name)
+        if tool is None:
             raise ToolNotFound(f"Unknown tool: {call.name}")
-        teller = _ProgressForwarder(call.context)
+        progress = _ProgressForwarder(call.context)
         try:
             payload = await self._service.invoke(
                 self._node_id,
-                offer.command,
-                offer.params(call.arguments),
+                tool.command,
+                tool.params(call.arguments),
                 seconds=CALL_TIMEOUT,
-                progress=teller.forward,
+                progress=progress.forward,
                 caller_credentials=(device_credential(call.caller.name),) if call.caller.kind == "operator" else (),
             )
         except RpcError as fault:
             raise _as_tool_error(fault) from None
         finally:
-            await teller.flush()
-        if offer.is_mcp_tool and isinstance(payload.value, dict):
+            await progress.flush()
+        if tool.is_mcp_tool and isinstance(payload.value, dict):
             return self._read_mcp(payload.value)
-        return to_tool_result(payload.value, uri=f"openclaw://node/{self.alias}/{offer.command}")
+        return to_tool_result(payload.value, uri=f"openclaw://node/{self.alias}/{tool.command}")
 
 
 class _ProgressForwarder:
-    """A node's progress on its way to the caller: a node's word must not wait for a reader."""
+    """A node's progress on its way to the caller: a node's message must not wait for a client that reads slowly."""
 
     def __init__(self, context: CallContext) -> None:
         self._context = context
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("node progress")
 
     def forward(self, number: int, text: str) -> None:
         if len(self._tasks) < MAX_PROGRESS_TASKS:
-            task = asyncio.ensure_future(self._send_progress(number, text))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._send_progress(number, text), name="message")
 
     async def _send_progress(self, number: int, text: str) -> None:
-        with contextlib.suppress(OpenClawError):  # the caller has gone: its call ends by itself
+        with contextlib.suppress(OpenClawError):  # the client has disconnected: its call ends by itself
             await self._context.progress(number + 1, message=text)
 
     async def flush(self) -> None:
-        """Let what came before the result be told before it."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=PROGRESS_FLUSH_WAIT)
-        for task in self._tasks:
-            task.cancel()
+        """Send what came before the result before it."""
+        await self._tasks.finish(PROGRESS_FLUSH_WAIT)
 
 
 class NodeToolSources:
-    """Keeps the menu: a source comes when its node has tools to offer, and goes with it."""
+    """Registers a source when its node connects with tools to tool, and removes it with the node."""
 
     def __init__(
         self,
@@ -192,20 +189,20 @@ class NodeToolSources:
         reports.changed.connect(self.refresh)
 
     def refresh(self, node_id: str) -> None:
-        known, stall = self._registry.find(node_id), self._sources.get(node_id)
+        known, source = self._registry.find(node_id), self._sources.get(node_id)
         alias = known.alias if known and self._registry.connection_of(node_id) else None
-        if stall is not None and stall.alias != alias:
-            self._remove_source(source_name(stall.alias))
+        if source is not None and source.alias != alias:
+            self._remove_source(source_name(source.alias))
             del self._sources[node_id]
-            stall = None
+            source = None
         if alias is None:
             return
-        if stall is None:
-            stall = NodeToolSource(node_id, alias, self._registry, self._reports, self._service, self._read_mcp)
-            self._sources[node_id] = stall
-            self._add_source(source_name(alias), stall)
+        if source is None:
+            source = NodeToolSource(node_id, alias, self._registry, self._reports, self._service, self._read_mcp)
+            self._sources[node_id] = source
+            self._add_source(source_name(alias), source)
         else:
-            stall.refresh()
+            source.refresh()
 
     def refresh_all(self) -> None:
         """The config's rules about commands have changed."""
@@ -214,19 +211,20 @@ class NodeToolSources:
 
 
 def source_name(alias: str) -> str:
-    """What rules call a node's tools as a whole."""
+    """The name of all of a node's tools in rules."""
     return f"node/{alias}"
 
 
 def _tool_spec(name: str, tool: NodeTool, node_name: str) -> ToolSpec:
-    command, told = tool.command, tool.description
-    word = COMMAND_DESCRIPTIONS.get(command)
-    effect: ToolEffect = word.effect if word else "run"
-    if told is not None:
-        description, schema = told.description, told.parameters
+    command, own = tool.command, tool.description
+    usual = COMMAND_DESCRIPTIONS.get(command)
+    effect: ToolEffect = usual.effect if usual else "run"
+    if own is not None:
+        description, schema = own.description, own.parameters
+    elif usual is not None:
+        description, schema = usual.description, usual.schema
     else:
-        description = word.description if word else f"Runs the command {command} there; it takes what the node expects."
-        schema = word.schema if word else None
+        description, schema = f"Runs the command {command} there; it takes what the node expects.", None
     return ToolSpec(
         name=name,
         title=f"{tool.title} on {node_name}",
@@ -238,7 +236,7 @@ def _tool_spec(name: str, tool: NodeTool, node_name: str) -> ToolSpec:
 
 
 def _object_schema(schema: Json | None) -> Json:
-    """A node's schema, if it is one for an object; what is no such schema must not reach a model's API."""
+    """A node's schema, if it is one for an object; no other schema must reach a model's API."""
     return schema if schema is not None and schema.get("type") == "object" else {"type": "object"}
 
 
@@ -251,7 +249,7 @@ def _as_tool_error(rpc_error: RpcError) -> Exception:
 
 
 def to_tool_result(payload: Any, *, uri: str) -> ToolResult:
-    """A node's payload for a model: pictures, sound and films as blocks, and the rest as JSON without their bytes."""
+    """A node's payload for a model: images, audio and video as blocks, and the rest as JSON without their bytes."""
     media = _media_block(payload, uri)
     if media is None:
         text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()

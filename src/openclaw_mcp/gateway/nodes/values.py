@@ -1,4 +1,4 @@
-"""Nodes as values: how one presents itself, what of it a person approved, what is asked for."""
+"""Nodes as values: how one describes itself, its approval, its requests."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -9,7 +9,7 @@ NodePairDecision = Literal["approved", "rejected", "removed"]
 
 
 class NodeDescription(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a node says it is and can do. It describes; only an approval makes it count."""
+    """What a node says it is and can do. Only an approval gives it effect."""
 
     client_id: str
     client_mode: str
@@ -23,7 +23,7 @@ class NodeDescription(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class NodeConnection(Struct, frozen=True, kw_only=True):
-    """A node's connection. Its `node_id` is the device that proved itself at the door."""
+    """A node's connection. Its `node_id` is the authenticated device."""
 
     connection_id: str
     node_id: str
@@ -33,17 +33,17 @@ class NodeConnection(Struct, frozen=True, kw_only=True):
     path_env: str | None = None
     remote_ip: str | None = None
     silent: bool = False
-    """Whether its device was let in without a person's word."""
+    """Whether its device was paired without an operator's approval."""
 
 
 class NodeRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A node as it is remembered. `face` is what was approved; without an approval it offers nothing."""
+    """A node as it is stored. `face` is the approved description; without an approval it offers nothing."""
 
     node_id: str
     face: NodeDescription
     created_at_ms: int
     alias: str | None = None
-    """The word its tools begin with; given with the first approval, so a node can't take another's."""
+    """The prefix of its tools' names; given with the first approval, so a node can't take another's."""
     label: str | None = None
     """The name an operator gave it."""
     approved_at_ms: int | None = None
@@ -63,13 +63,13 @@ class NodePairRequest(Struct, frozen=True, kw_only=True):
     description: NodeDescription
     ts: int
     scopes: tuple[str, ...]
-    """What whoever approves it must hold."""
+    """The scopes its approver must have."""
     remote_ip: str | None = None
     silent: bool = False
 
 
 class NodePairResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The end of a wish, or of a node, in the shape of `node.pair.resolved`."""
+    """The end of a request, or of a node, in the shape of `node.pair.resolved`."""
 
     request_id: str
     node_id: str

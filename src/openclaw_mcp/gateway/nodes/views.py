@@ -31,7 +31,7 @@ def node_view(
     last_contact: tuple[int | None, str | None],
     extra: Json,
 ) -> Json:
-    """A node in `node.list`: what it may be asked to do, never merely what it says it can."""
+    """A node in `node.list`: with the commands it may run, never merely those it offers."""
     approved = record.approved_at_ms is not None
     shown = connection.description if connection else record.face
     view: Json = {

@@ -1,8 +1,8 @@
-"""`attach.grant`, `attach.revoke`: a run's credential for a CLI agent somebody starts by hand."""
+"""`attach.grant`, `attach.revoke`: a run's credential for a CLI agent that is started by hand."""
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from ...core.model import Caller, Grant, Json
 from ...core.rpc import ADMIN, RpcCall, RpcMethod, read_params
-from ...core.session_target import BindSession, SessionAddress
+from ...core.session_target import SessionAddress, SessionResolver
 from .grants import MAX_GRANT_SECONDS, RunGrants
 
-DEFAULT_SECONDS: Final = 3600  # seconds unless asked otherwise: a sitting at the terminal
+DEFAULT_SECONDS: Final = 3600  # seconds unless the caller names others: a sitting at the terminal
 MCP_SERVER_COMMAND: Final = "remoteclaw-mcp-server"
 
 SessionKeyStr = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class _GrantParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A limit that is misspelt must not be a grant without it."""
+    """Unknown fields are refused: a misspelt limit must not become a grant without it."""
 
     session_key: SessionKeyStr
     channel: str | None = None
@@ -30,7 +30,7 @@ class _GrantParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     sender_is_owner: bool = True
     tools: list[str] | None = None
     folder: Annotated[str, Meta(pattern="^/", max_length=4096)] | None = None
-    """Where the agent works: files of it may be sent, as those of its agent's workspace may."""
+    """The folder the agent works in: its files may be sent, as those of its agent's workspace may."""
     seconds: Annotated[int, Meta(ge=1, le=int(MAX_GRANT_SECONDS))] = DEFAULT_SECONDS
 
 
@@ -39,28 +39,29 @@ class _RevokeParams(Struct, frozen=True):
 
 
 class AttachMethods:
-    """A `Room`. Who may call it holds the gateway, so the grant may be the owner's; it is still bound and ends."""
+    """An `RpcModule`. Its caller is an admin, so the grant may be the owner's; it is still bound to a session."""
 
-    def __init__(
-        self, grants: RunGrants, *, url: str, normalize_key: Callable[[str], str], bind_session: BindSession
-    ) -> None:
-        """`url` is where programs of this machine reach us; `key` makes a session key whole and raises Fault for a
-        session of no agent; `acting` says how somebody stands there."""
+    def __init__(self, grants: RunGrants, *, url: str, sessions: SessionResolver) -> None:
+        """`url` is where programs of this machine reach the gateway."""
         self._grants = grants
         self._url = url
-        self._normalize_key = normalize_key
-        self._bind_session = bind_session
+        self._sessions = sessions
 
     def methods(self) -> Sequence[RpcMethod]:
         return RpcMethod("attach.grant", ADMIN, self._grant), RpcMethod("attach.revoke", ADMIN, self._revoke)
 
     async def _grant(self, call: RpcCall) -> Json:
         asked = read_params(call.params, _GrantParams, call.method)
-        session = self._normalize_key(asked.session_key)
-        there = {"channel": asked.channel, "account": asked.account_id, "to": asked.to, "thread": asked.thread_id}
-        place = SessionAddress(session=session, **{name: word for name, word in there.items() if word})
+        session = self._sessions.resolve_key(asked.session_key, None) or asked.session_key
+        address = SessionAddress(
+            session=session,
+            channel=asked.channel or "",
+            account=asked.account_id or "",
+            to=asked.to or "",
+            thread=asked.thread_id or "",
+        )
         grant = replace(
-            (await self._bind_session(call.caller, place)).session_grant or Grant(agent=session.split(":")[1]),
+            (await self._sessions.bind(call.caller, address)).session_grant or Grant(agent=session.split(":")[1]),
             owner=asked.sender_is_owner,
             tools=None if asked.tools is None else frozenset(asked.tools),
             folder=asked.folder,

@@ -1,5 +1,6 @@
-"""The gateway's side of the handshake: who comes in, as whom, and with which exact words others are refused."""
+"""The gateway's side of the handshake: who is authenticated, as whom, and how others are refused."""
 
+import asyncio
 import hmac
 import re
 import time
@@ -17,6 +18,7 @@ from ...net.gateway_client.acting_headers import is_grant_token
 from ...net.gateway_client.handshake import (
     BROWSER_CLIENTS,
     UI_CLIENTS,
+    Challenge,
     ConnectParams,
     Credentials,
     DeviceProof,
@@ -25,7 +27,7 @@ from ...net.gateway_client.handshake import (
 from ...net.peers import is_loopback
 from ...protocol.gateway_frames import MIN_PROBE_PROTOCOL, PROTOCOL
 from .grants import RunGrants, grant_caller
-from .pairing import DevicePairing, PairingReason
+from .pairing import DevicePairing, PairedDevice, PairingReason, upgrade_reason
 from .throttle import LoginThrottle
 
 CLOCK_SKEW_MS: Final = 120_000  # milliseconds a device's signature may be away from our clock
@@ -46,17 +48,12 @@ class PeerInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """A program of this machine, with nothing in between that might speak for somebody else."""
+        """A program of this machine, with no reverse proxy between that might forward another machine's request."""
         return is_loopback(self.address) and not self.proxied
 
 
-class AuthChallenge(Struct, frozen=True):
-    nonce: str
-    ts: int
-
-
 class AuthResult(Struct, frozen=True, kw_only=True):
-    """Let in. `connect.scopes` is what was granted, which may be less than was asked."""
+    """Authenticated. `connect.scopes` are the granted scopes, which may be fewer than the requested ones."""
 
     caller: Caller
     connect: ConnectParams
@@ -64,17 +61,17 @@ class AuthResult(Struct, frozen=True, kw_only=True):
     device_token: str | None = None
     issued_at_ms: int | None = None
     grant: str | None = None
-    """The id of the run grant it came in with: then only what that run may do is open."""
+    """The id of the run grant it authenticated with: it may do only what that run may."""
 
     @property
     def policy_caller(self) -> Caller | None:
-        """Whose tools are all that this connection opens: a run's, or those of the session that an operator's client
-        named; None: it is an operator's or a node's own."""
+        """The caller whose tool rules bind this connection: a run's, or that of the session an operator's client named;
+        None for an operator or a node of its own."""
         return self.caller if self.caller.acts_in_session else None
 
 
 class HandshakeRefused(Exception):
-    """Not let in: the fault to answer, then the close code and reason."""
+    """Not authenticated: the error to answer, then the close code and reason."""
 
     def __init__(self, error: RpcError, *, close_code: int = 1008, close_reason: str | None = None) -> None:
         super().__init__(str(error))
@@ -84,7 +81,7 @@ class HandshakeRefused(Exception):
 
 
 class Authenticator:
-    """One gateway's rules. `origins` are hosts a page may come from, beside this machine's own."""
+    """One gateway's rules."""
 
     def __init__(
         self,
@@ -93,10 +90,12 @@ class Authenticator:
         *,
         origins: frozenset[str] = frozenset(),
         grants: RunGrants | None = None,
+        bind_session: BindSession = bind_by_key,
     ) -> None:
+        """`origins`: hosts a page may come from, beside this machine's own. `bind_session`: the caller as it acts in
+        the session its headers name."""
         self.grants = grants or RunGrants()
-        self.bind_session: BindSession = bind_by_key
-        """Set by the caretaker, who knows sessions."""
+        self._bind_session = bind_session
         self._token = token.encode()
         self._pairing = pairing
         self._origins = LOOPBACK_ORIGINS | origins
@@ -106,49 +105,39 @@ class Authenticator:
         """Whether this is the shared token. Takes the same time however much of it is right."""
         return token is not None and hmac.compare_digest(token.encode(), self._token)
 
-    async def authenticate(self, connect: ConnectParams, peer: PeerInfo, challenge: AuthChallenge) -> AuthResult:
-        """Raises Refused."""
-        admitted = await self._authenticate(connect, peer, challenge)
-        if peer.session_address is None or admitted.grant is not None or admitted.connect.role != "operator":
-            return admitted
-        acting = await self.bind_session(admitted.caller, peer.session_address)
-        self._check_device(admitted)  # it may have lost it in the meantime, and is no guest yet that could be cut off
-        return replace(admitted, caller=acting)
+    async def authenticate(self, connect: ConnectParams, peer: PeerInfo, challenge: Challenge) -> AuthResult:
+        """Raises HandshakeRefused."""
+        result = await self._identify(connect, peer, challenge)
+        if peer.session_address is None or result.grant is not None or connect.role != "operator":
+            return result
+        caller = await self._bind_session(result.caller, peer.session_address)
+        # Its device may have been removed meanwhile, and it has no connection yet that could have been closed.
+        device, token = connect.device, result.device_token
+        if device and token and not self._pairing.is_valid_token(device.id, connect.role, token):
+            reason = "unauthorized: the device was removed or its token changed; pair it again"
+            raise HandshakeRefused(RpcError(reason, details={"code": "AUTH_DEVICE_TOKEN_MISMATCH"}))
+        return replace(result, caller=caller)
 
-    def _check_device(self, auth: AuthResult) -> None:
-        """Raises Refused unless the device still holds the token it was admitted with."""
-        device, token = auth.connect.device, auth.device_token
-        if (
-            device is not None
-            and token is not None
-            and not self._pairing.is_valid_token(device.id, auth.connect.role, token)
-        ):
-            details = {"code": "AUTH_DEVICE_TOKEN_MISMATCH"}
-            raise HandshakeRefused(
-                RpcError("unauthorized: the device was removed or its token changed; pair it again", details=details)
-            )
-
-    async def _authenticate(self, connect: ConnectParams, peer: PeerInfo, challenge: AuthChallenge) -> AuthResult:
+    async def _identify(self, connect: ConnectParams, peer: PeerInfo, challenge: Challenge) -> AuthResult:
         _check_protocol(connect)
         if connect.role not in ("operator", "node"):
             raise HandshakeRefused(RpcError("invalid role"))
         self._check_origin(connect, peer)
-        auth = connect.auth or Credentials()
+        auth, proof = connect.auth or Credentials(), connect.device
         shared = self.is_shared_token(auth.token) or self.is_shared_token(auth.password)
         if not shared and is_grant_token(auth.token):
             return self._authenticate_grant(connect, peer, auth)
-        if not shared and not self._holds_device_token(connect, auth):
+        if not shared and not self._has_device_token(connect, auth):
             self._check_throttle(connect, peer)
-        if connect.device is None:
+        if proof is None:
             return self._authenticate_without_device(connect, peer, auth, shared=shared)
-        public_key = _check_proof(connect, connect.device, challenge)
-        method: AuthMethod = "token" if shared else self._check_device_token(connect, peer, auth)
+        # In a thread: the first check loads the cryptography library, which takes a moment.
+        public_key = await asyncio.to_thread(_check_proof, connect, proof, challenge)
+        method: AuthMethod = "token" if shared else self._check_device_token(connect, proof, peer, auth)
         self._throttle.record_success(peer.address)
         if _is_backend(connect) and peer.is_local and peer.origin is None:
             return _make_auth_result(connect, method)
-        await self._require_pairing(connect, peer, method, public_key)
-        device = self._pairing.find(connect.device.id)
-        assert device is not None
+        device = await self._require_pairing(connect, proof, peer, method, public_key)
         return _make_auth_result(
             connect,
             method,
@@ -164,24 +153,23 @@ class Authenticator:
         if peer.origin is not None and _origin_host(peer.origin) in self._origins:
             return
         reason = "origin missing or invalid" if peer.origin is None else "origin not allowed"
-        words = (
-            "open the Control UI from the gateway host, or start the gateway with its host in OPENCLAW_GATEWAY_HOSTS"
-        )
+        hint = "open the Control UI from the gateway host, or start the gateway with its host in OPENCLAW_GATEWAY_HOSTS"
         details = {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": reason}
-        raise HandshakeRefused(RpcError(f"origin not allowed ({words})", details=details))
+        raise HandshakeRefused(RpcError(f"origin not allowed ({hint})", details=details))
 
     def _check_throttle(self, connect: ConnectParams, peer: PeerInfo) -> None:
         wait = self._throttle.retry_after(peer.address, time.monotonic())
         if wait:
             self._refuse(connect, peer, "rate_limited", retry_after=wait)
 
-    def _holds_device_token(self, connect: ConnectParams, auth: Credentials) -> bool:
-        """Whether it comes with a paired device's own token, which nobody guesses: others of its address did."""
+    def _has_device_token(self, connect: ConnectParams, auth: Credentials) -> bool:
+        """Whether it has a paired device's own token. That can't be guessed: the failed attempts of its address were
+        other clients'."""
         given = auth.device_token or auth.token
         return bool(connect.device and given and self._pairing.is_valid_token(connect.device.id, connect.role, given))
 
     def _authenticate_grant(self, connect: ConnectParams, peer: PeerInfo, auth: Credentials) -> AuthResult:
-        """A program a run started: of this machine, with the run's own token in place of the shared one."""
+        """A program that a run started: on this machine, with the run's own token in place of the shared one."""
         held = self.grants.find(auth.token)
         proper = _is_backend(connect) and connect.role == "operator" and peer.is_local and peer.origin is None
         if held is None or not proper:
@@ -194,8 +182,8 @@ class Authenticator:
         self, connect: ConnectParams, peer: PeerInfo, auth: Credentials, *, shared: bool
     ) -> AuthResult:
         if connect.client.id in UI_CLIENTS:
-            words = "control ui requires device identity (use HTTPS or localhost secure context)"
-            raise HandshakeRefused(RpcError(words, details={"code": "CONTROL_UI_DEVICE_IDENTITY_REQUIRED"}))
+            reason = "control ui requires device identity (use HTTPS or localhost secure context)"
+            raise HandshakeRefused(RpcError(reason, details={"code": "CONTROL_UI_DEVICE_IDENTITY_REQUIRED"}))
         if not shared and (auth.token or auth.password):
             self._refuse(connect, peer, "token_mismatch")
         if not shared or connect.role != "operator":
@@ -205,52 +193,55 @@ class Authenticator:
         trusted = peer.is_local and peer.origin is None and (_is_backend(connect) or _is_cli(connect))
         return _make_auth_result(connect if trusted else replace(connect, scopes=()), "token")
 
-    def _check_device_token(self, connect: ConnectParams, peer: PeerInfo, auth: Credentials) -> AuthMethod:
-        """The device's own token stands in for the shared one."""
-        assert connect.device is not None
+    def _check_device_token(
+        self, connect: ConnectParams, proof: DeviceProof, peer: PeerInfo, auth: Credentials
+    ) -> AuthMethod:
+        """The device's own token in place of the shared one."""
         given = auth.device_token or auth.token
         if not given:
             self._refuse(connect, peer, "token_missing" if not auth.password else "token_mismatch")
-        if not self._pairing.is_valid_token(connect.device.id, connect.role, given):
+        device = self._pairing.find(proof.id)
+        if device is None or not self._pairing.is_valid_token(proof.id, connect.role, given):
             self._refuse(connect, peer, "device_token_mismatch" if auth.device_token else "token_mismatch")
-        device = self._pairing.find(connect.device.id)
-        assert device is not None
         held = frozenset(device.grants[connect.role].scopes)
         if not all(has_scope(held, scope) for scope in connect.scopes):
             self._refuse(connect, peer, "scope_mismatch")
         return "device-token"
 
     async def _require_pairing(
-        self, connect: ConnectParams, peer: PeerInfo, method: AuthMethod, public_key: str
-    ) -> None:
-        reason = self._pairing.pairing_reason(connect)
-        if reason is None:
-            return
+        self, connect: ConnectParams, proof: DeviceProof, peer: PeerInfo, method: AuthMethod, public_key: str
+    ) -> PairedDevice:
+        """The paired device. One of this machine is paired here; for others a request is filed and they are refused."""
+        known = self._pairing.find(proof.id)
+        reason: PairingReason = "not-paired"
+        if known is not None:
+            upgrade = upgrade_reason(connect, known)
+            if upgrade is None:
+                return known
+            reason = upgrade
         remote = None if peer.is_local else peer.address
-        if _may_pair_silently(connect, peer, method, reason, is_known=reason != "not-paired"):
-            await self._pairing.approve_silently(connect, public_key=public_key, remote_ip=remote)
-            return
-        asked = self._pairing.request(connect, public_key=public_key, remote_ip=remote)
+        if _may_pair_silently(connect, peer, method, reason):
+            return await self._pairing.approve_silently(connect, proof.id, public_key=public_key, remote_ip=remote)
+        request = self._pairing.request(connect, proof.id, public_key=public_key, remote_ip=remote)
         requirement, hint = _PAIRING_MESSAGES[reason]
         details: dict[str, Any] = {
             "code": "PAIRING_REQUIRED",
             "reason": reason,
-            "requestId": asked.request_id,
+            "requestId": request.request_id,
             "remediationHint": hint,
             "recommendedNextStep": "wait_then_retry",
             "retryable": True,
             "pauseReconnect": False,
-            "deviceId": asked.device_id,
-            "requestedRole": asked.role,
-            "requestedScopes": asked.scopes,
+            "deviceId": request.device_id,
+            "requestedRole": request.role,
+            "requestedScopes": request.scopes,
         }
-        known = self._pairing.find(asked.device_id)
         if known is not None:
             details["approvedRoles"] = known.roles
             details["approvedScopes"] = sorted({s for role in known.roles for s in known.grants[role].scopes})
-        words = f"pairing required: {requirement}"
-        fault = RpcError(words, kind="NOT_PAIRED", details=details)
-        raise HandshakeRefused(fault, close_reason=f"{words} (requestId: {asked.request_id})")
+        message = f"pairing required: {requirement}"
+        error = RpcError(message, kind="NOT_PAIRED", details=details)
+        raise HandshakeRefused(error, close_reason=f"{message} (requestId: {request.request_id})")
 
     def _refuse(
         self, connect: ConnectParams, peer: PeerInfo, reason: str, *, retry_after: float | None = None
@@ -291,8 +282,8 @@ def _check_protocol(connect: ConnectParams) -> None:
     raise HandshakeRefused(RpcError("protocol mismatch", details=details), close_code=1002)
 
 
-def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: AuthChallenge) -> str:
-    """The device's public key, once it has shown that it holds the private one."""
+def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: Challenge) -> str:
+    """The device's public key, once the signature shows that it holds the private one."""
     try:
         key = identity.read_public_key(proof.public_key)
     except ValueError:
@@ -304,7 +295,7 @@ def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: AuthChal
     if not hmac.compare_digest(proof.nonce.encode(), challenge.nonce.encode()):
         raise _proof_error("device nonce mismatch", "NONCE_MISMATCH", "device-nonce-mismatch")
     for version in ("v3", "v2"):
-        words = signature_payload(
+        payload = signature_payload(
             proof.id,
             connect.client,
             role=connect.role,
@@ -314,7 +305,7 @@ def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: AuthChal
             nonce=proof.nonce,
             version=version,
         )
-        if identity.is_valid_signature(key, words, proof.signature):
+        if identity.is_valid_signature(key, payload, proof.signature):
             return identity.encode_base64url(key)
     raise _proof_error("device signature invalid", "SIGNATURE_INVALID", "device-signature")
 
@@ -331,15 +322,13 @@ def _is_cli(connect: ConnectParams) -> bool:
     return (connect.client.id, connect.client.mode) == ("cli", "cli")
 
 
-def _may_pair_silently(
-    connect: ConnectParams, peer: PeerInfo, method: AuthMethod, reason: PairingReason, *, is_known: bool
-) -> bool:
-    """Whether a device of this machine needs nobody's yes."""
+def _may_pair_silently(connect: ConnectParams, peer: PeerInfo, method: AuthMethod, reason: PairingReason) -> bool:
+    """Whether a device of this machine is paired without an operator's approval."""
     if not peer.is_local or reason == "metadata-upgrade":
         return False
     if peer.origin is not None and connect.client.id not in BROWSER_CLIENTS | UI_CLIENTS:
         return False
-    if is_known and connect.role != "operator":
+    if reason != "not-paired" and connect.role != "operator":
         return False
     return reason != "scope-upgrade" or method == "token"
 
@@ -358,7 +347,7 @@ def _make_auth_result(
 
 
 def _refusal_message(connect: ConnectParams, peer: PeerInfo, reason: str) -> str:
-    """What is wrong and what to change, by the kind of client that reads it."""
+    """What is wrong and what to change, by the kind of client."""
     client, mode = connect.client.id, connect.client.mode
     page = client in UI_CLIENTS or mode == "webchat"
     if client == "cli" or mode == "cli":

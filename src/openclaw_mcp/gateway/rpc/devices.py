@@ -1,4 +1,4 @@
-"""The methods about devices: who waits at the door, who is known, and what each may do."""
+"""`device.*`: devices that wait for approval, paired ones, and what each may do."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -31,7 +31,7 @@ class _RoleParams(Struct, frozen=True, rename="camel"):
 
 
 class DeviceMethods:
-    """A `Room`. `connected` tells which devices have a connection open right now."""
+    """An `RpcModule`. `connected_devices`: those with an open connection."""
 
     def __init__(self, pairing: DevicePairing, publish: Publish, connected_devices: Callable[[], set[str]]) -> None:
         self._pairing = pairing

@@ -1,9 +1,9 @@
 """Run grants: short-lived credentials for programs a run starts, and what such a program may ask of the gateway.
 
-A grant stands for the run's caller. Whoever connects with it may call the methods behind the run's tools and no other,
-each decided by the same rules as the tool itself, for the run's own session; it hears no events. Which other sessions
-a run may look into is for the rooms to say: they see a caller of kind `agent`. Grants live in memory: they end with
-the run, with their time, or with the gateway.
+A grant acts for the run's caller. A program that connects with it may call the methods behind the run's tools and no
+other, each decided by the same rules as the tool itself, for the run's own session; it receives no events. The modules
+decide which other sessions a run may see: to them its caller is of kind `agent`. Grants are held in memory: they end
+with the run, with their time, or with the gateway.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ GRANT_EVENTS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
 """Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
 MESSAGE_METHODS: Final = frozenset({"send"}) | {method for method in TOOLS_BY_METHOD if method.startswith("message:")}
 OWN_SESSION_METHODS: Final = MESSAGE_METHODS | {"message.action", "sessions.spawn", "sessions.subagents"}
-"""Methods whose `sessionKey` says for whom: under a grant it is always the run's own."""
+"""Methods whose `sessionKey` names the acting session: under a grant it is always the run's own."""
 
 logger = logging.getLogger(__name__)
 
 RecordToolUse = Callable[[Caller, str, Json, str, float], None]
-"""Hears of each use of a tool when it has ended: who, which, with what, how it ended, after how many seconds."""
+"""Called after each use of a tool: caller, tool, arguments, outcome, seconds."""
 
 
 def deny_all(caller: Caller, tool: str) -> str | None:
@@ -59,7 +59,7 @@ def record_nothing(caller: Caller, tool: str, arguments: Json, outcome: str, sec
 
 
 class IssuedGrant(Struct, frozen=True, kw_only=True):
-    """A grant as the office keeps it: never the token itself."""
+    """A grant as it is stored: never the token itself."""
 
     id: str
     caller: Caller
@@ -68,7 +68,7 @@ class IssuedGrant(Struct, frozen=True, kw_only=True):
 
 
 class RunGrants:
-    """A `GrantOffice`, and the guard of the connections its grants open."""
+    """A `GrantIssuer`, and the check of every call made under a grant."""
 
     def __init__(
         self,
@@ -78,18 +78,17 @@ class RunGrants:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.denial_reason = denial_reason
-        """The house rules; set by the caretaker."""
         self._record_use = record_use
         self.ended: Signal[str] = Signal()
-        """Rings with the id of each grant that ended."""
+        """Emits the id of each grant that ended."""
         self._clock = clock
         self._grants: dict[str, IssuedGrant] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    # ---- the office ----------------------------------------------------------------------------------------------
+    # ---- issuing ------------------------------------------------------------------------------------------------
 
     def issue(self, caller: Caller, *, seconds: float) -> str:
-        """A token that stands for this caller until revoked or the time is up. Raises ToolBusy."""
+        """A token for this caller, until it is revoked or its time is over. Raises ToolBusy."""
         self._prune()
         if len(self._grants) >= MAX_GRANTS:
             raise ToolBusy(f"there are {MAX_GRANTS} grants already; wait for runs to end")
@@ -100,7 +99,7 @@ class RunGrants:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return token  # nobody can connect while no loop runs; the time is looked at again whenever it is used
+            return token  # no client can connect while no loop runs; `find` checks the time at each use
         self._timers[id] = loop.call_later(seconds, self._end, id)
         return token
 
@@ -108,24 +107,23 @@ class RunGrants:
         self._end(_grant_id(token))
 
     async def settle(self, token: str) -> RunEffects:
-        held = self._grants.get(_grant_id(token))
-        self._end(_grant_id(token))  # first: what is begun after we look would be missed
-        return RunEffects() if held is None else await held.effects.settle()
+        grant = self._grants.get(_grant_id(token))
+        self._end(_grant_id(token))  # first: a call begun after the effects are read would be missed
+        return RunEffects() if grant is None else await grant.effects.settle()
 
     def find_caller(self, token: str) -> Caller | None:
-        held = self.find(token)
-        return None if held is None else held.caller
+        grant = self.find(token)
+        return None if grant is None else grant.caller
 
     def find(self, token: str | None) -> IssuedGrant | None:
-        """By its digest: how long that takes says nothing about the token."""
+        """By its digest: how long the search takes tells nothing about the token."""
         if not is_grant_token(token):
             return None
-        assert token is not None
-        held = self._grants.get(_grant_id(token))
-        if held is not None and held.expires_at <= self._clock():
-            self._end(held.id)
+        grant = self._grants.get(_grant_id(token))
+        if grant is not None and grant.expires_at <= self._clock():
+            self._end(grant.id)
             return None
-        return held
+        return grant
 
     def close(self) -> None:
         for id in list(self._grants):
@@ -140,17 +138,17 @@ class RunGrants:
 
     def _prune(self) -> None:
         now = self._clock()
-        for held in [held for held in self._grants.values() if held.expires_at <= now]:
-            self._end(held.id)
+        for grant in [grant for grant in self._grants.values() if grant.expires_at <= now]:
+            self._end(grant.id)
 
-    # ---- the guard -----------------------------------------------------------------------------------------------
+    # ---- checking -----------------------------------------------------------------------------------------------
 
     def list_tools(self, caller: Caller) -> Sequence[str]:
         """The tools this caller may use, of the 29."""
         return tuple(tool for tool in METHODS_BY_TOOL if self.denial_reason(caller, tool) is None)
 
     def restrict_call(self, method: RpcMethod, call: RpcCall) -> RpcCall:
-        """The call as the grant allows it: for its own session, with just the scope it needs. Raises Fault."""
+        """The call as the grant allows it: for its own session, with just the scope it needs. Raises RpcError."""
         caller = call.caller
         self.check_call(caller, call)
         params = _own_session_params(call)
@@ -158,7 +156,7 @@ class RunGrants:
         return replace(call, params=params, caller=replace(caller, scopes=scopes))
 
     def record_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
-        """Have a request under a grant put on record as the tool call it is, made or refused; once for each."""
+        """Record a request under a grant as the tool call it is, made or refused."""
         tools = _candidate_tools(method, params)
         refused = outcome == FORBIDDEN
         if (method in AUXILIARY_METHODS or not tools) and not refused:
@@ -168,14 +166,14 @@ class RunGrants:
         self._record_use(caller, tool, params, outcome, seconds)
 
     def track_effects(self, id: str, call: RpcCall) -> AbstractContextManager[EffectRecorder]:
-        """Around a call under this grant: what it does to others is kept for whoever settles it. Raises Fault."""
-        held = self._grants.get(id)
-        if held is None:
+        """Around a call under this grant: records its effects for `settle`. Raises RpcError."""
+        grant = self._grants.get(id)
+        if grant is None:
             raise RpcError("this run's token has ended", kind=FORBIDDEN, details={"code": "AUTH_GRANT_ENDED"})
-        return held.effects.track(call)
+        return grant.effects.track(call)
 
     def check_call(self, caller: Caller, call: RpcCall) -> None:
-        """Nothing, when the rules allow this caller a tool the method is behind. Raises Fault."""
+        """Raises RpcError unless the rules allow this caller a tool that uses the method."""
         reasons = [self.denial_reason(caller, tool) for tool in _candidate_tools(call.method, call.params)]
         if None in reasons:
             return
@@ -185,12 +183,12 @@ class RunGrants:
 
 
 def _candidate_tools(method: str, params: Json) -> list[str]:
-    """The tools a request may be for. The one that is just this method comes first: its refusal is the one to tell."""
+    """The tools a request may be for. The one that uses this method alone comes first: its refusal is the one shown."""
     return sorted(tools_for_request(method, params), key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool))
 
 
 def grant_caller(caller: Caller) -> Caller:
-    """As whom a connection under a grant calls: the run's agent, with the scopes of the wire instead of its own."""
+    """The caller of a connection under a grant: the run's agent, with RPC scopes instead of its own."""
     return replace(caller, kind="agent", scopes=GRANT_SCOPES, entry_point="mcp", grant=caller.grant or Grant())
 
 
@@ -199,7 +197,7 @@ def _grant_id(token: str) -> str:
 
 
 def _own_session_params(call: RpcCall) -> Json:
-    """The parameters, speaking for the run's session; what is said without a place is said in its conversation."""
+    """The parameters for the run's session; a message without an address goes to its conversation."""
     if call.method not in OWN_SESSION_METHODS:
         return call.params
     params: Json = {**call.params, "sessionKey": call.caller.session}
@@ -208,8 +206,8 @@ def _own_session_params(call: RpcCall) -> Json:
         return params
     params.pop("agentId", None)
     if not params.get("channel"):
-        params |= {name: word for name, word in (("channel", grant.channel), ("accountId", grant.account)) if word}
-    if params.get("channel") == grant.channel and grant.to and not grant.handed_on:  # else it is where its session is
+        params |= {name: value for name, value in (("channel", grant.channel), ("accountId", grant.account)) if value}
+    if params.get("channel") == grant.channel and grant.to and not grant.handed_on:  # else the address is its session's
         _fill_conversation(params, grant)
     return params
 
@@ -217,9 +215,9 @@ def _own_session_params(call: RpcCall) -> Json:
 def _fill_conversation(params: Json, grant: Grant) -> None:
     """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
     inner = params.get("params")
-    place: Json = dict(inner) if isinstance(inner, dict) else params
-    named = any(place.get(name) for name in ("to", "target", "targets", "channelId"))
-    if not named:
-        place |= {"to": grant.to} | ({"threadId": grant.thread} if grant.thread and not place.get("threadId") else {})
-    if place is not params:
-        params["params"] = place
+    address: Json = dict(inner) if isinstance(inner, dict) else params
+    if not any(address.get(name) for name in ("to", "target", "targets", "channelId")):
+        thread = {"threadId": grant.thread} if grant.thread and not address.get("threadId") else {}
+        address |= {"to": grant.to} | thread
+    if address is not params:
+        params["params"] = address

@@ -1,4 +1,4 @@
-"""`logs.tail`: the end of this gateway's log file, and what was added since."""
+"""`logs.tail`: the end of this gateway's log file, and what was added since a cursor."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ class _TailParams(Struct, frozen=True, rename="camel"):
 
 
 class LogMethods:
-    """A `Room`."""
+    """An `RpcModule`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

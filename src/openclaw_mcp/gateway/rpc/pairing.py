@@ -1,4 +1,4 @@
-"""Which devices are known here, what each may do, and who asks to be let in."""
+"""Paired devices: which are known, what each may do, and which ask to be paired."""
 
 import asyncio
 import base64
@@ -20,16 +20,16 @@ from ...core.signal import Signal
 from ...net.files import StateBroken, read_if_exists, write_atomic
 from ...net.gateway_client.handshake import ConnectParams
 
-PENDING_SECONDS: Final = 300.0  # seconds a request waits for approval; a device that still wants in asks again
+PENDING_SECONDS: Final = 300.0  # seconds a request waits for approval; a device that is still not paired asks again
 MAX_PENDING: Final = 256  # requests kept; each needed the shared token, so more is a runaway client
-ISSUE_BITS: Final = 52  # of the number a count of tokens begins with; what is counted on stays exact in every JSON
+ISSUE_BITS: Final = 52  # of the first number of a device's tokens; counted on, it stays exact in every JSON
 
 PairingDecision = Literal["approved", "rejected", "removed"]
 PairingReason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
 
 
 class DeviceGrant(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a device may do in one role. The token itself is not kept: it follows from the book's key and `issue`."""
+    """What a device may do in one role. The token is not stored: it follows from `PairingState.key` and `issue`."""
 
     scopes: tuple[str, ...]
     created_at_ms: int
@@ -59,7 +59,7 @@ class PairedDevice(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class PairingRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A device waiting at the door, in the shape of `device.pair.requested`."""
+    """A device that waits for approval, in the shape of `device.pair.requested`."""
 
     request_id: str
     device_id: str
@@ -87,14 +87,14 @@ class PairingResolution(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeviceRevocation(Struct, frozen=True):
-    """A device lost what its open connections stand on; `role` None = all of it."""
+    """A device lost a role that its open connections may use; `role` None = it was removed."""
 
     device_id: str
     role: str | None
 
 
 class PairingState(Struct, frozen=True, kw_only=True):
-    """Everything that is kept."""
+    """Everything that is stored."""
 
     version: int
     key: str
@@ -102,7 +102,7 @@ class PairingState(Struct, frozen=True, kw_only=True):
 
 
 class PairingStorage(Protocol):
-    """Where the book lies between starts."""
+    """Where the pairing state is stored."""
 
     async def load(self) -> PairingState | None:
         """None when there is none yet. Raises StateBroken rather than lose one that can't be read."""
@@ -112,7 +112,7 @@ class PairingStorage(Protocol):
 
 
 class FilePairingStorage:
-    """The book as one private file."""
+    """The pairing state as one private file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,7 +125,7 @@ class FilePairingStorage:
             return msgspec.json.decode(data, type=PairingState)
         except ValueError as exc:
             raise StateBroken(
-                f"{self._path} is no pairing book; restore it from a backup, or remove it to pair every device anew"
+                f"{self._path} is no pairing file; restore it from a backup, or remove it to pair every device again"
             ) from exc
 
     async def save(self, state: PairingState) -> None:
@@ -133,7 +133,7 @@ class FilePairingStorage:
 
 
 class MemoryPairingStorage:
-    """The book for as long as the process lives."""
+    """The pairing state for as long as the process lives."""
 
     def __init__(self) -> None:
         self.state: PairingState | None = None
@@ -158,12 +158,12 @@ class DevicePairing:
         self.revoked: Signal[DeviceRevocation] = Signal()
 
     async def open(self) -> None:
-        """Read the book. Raises StateBroken."""
+        """Read the stored state. Raises StateBroken."""
         found = await self._storage.load()
         if found is not None:
             self._state = found
 
-    # ---- looking -------------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------------
 
     def find(self, device: str) -> PairedDevice | None:
         return self._state.devices.get(device)
@@ -177,13 +177,13 @@ class DevicePairing:
         return list(self._requests.values())
 
     def device_token(self, device: str, role: str) -> str | None:
-        """The token that device carries in that role; None when it has no standing in it."""
+        """The token that device carries in that role; None when it does not have that role."""
         known = self.find(device)
         grant = known.grants.get(role) if known else None
         if grant is None or grant.revoked_at_ms is not None:
             return None
-        words = f"{device}|{role}|{grant.issue}".encode()
-        digest = hmac.digest(bytes.fromhex(self._state.key), words, hashlib.sha256)
+        claim = f"{device}|{role}|{grant.issue}".encode()
+        digest = hmac.digest(bytes.fromhex(self._state.key), claim, hashlib.sha256)
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def is_valid_token(self, device: str, role: str, token: str) -> bool:
@@ -191,27 +191,11 @@ class DevicePairing:
         wanted = self.device_token(device, role)
         return wanted is not None and hmac.compare_digest(wanted.encode(), token.encode())
 
-    def pairing_reason(self, connect: ConnectParams) -> PairingReason | None:
-        """What must be approved before this device comes in as it asks; None = nothing."""
-        proof = connect.device
-        assert proof is not None
-        known = self.find(proof.id)
-        if known is None:
-            return "not-paired"
-        client = connect.client
-        if (known.platform, known.device_family) != (client.platform, client.device_family):
-            return "metadata-upgrade"
-        if connect.role not in known.roles:
-            return "role-upgrade"
-        if not all(has_scope(set(known.grants[connect.role].scopes), scope) for scope in connect.scopes):
-            return "scope-upgrade"
-        return None
-
     # ---- changing --------------------------------------------------------------------------------------------------
 
-    def request(self, connect: ConnectParams, *, public_key: str, remote_ip: str | None) -> PairingRequest:
+    def request(self, connect: ConnectParams, device: str, *, public_key: str, remote_ip: str | None) -> PairingRequest:
         """File a request; an earlier one of the same device is withdrawn."""
-        asked = self._build_request(connect, public_key=public_key, remote_ip=remote_ip)
+        asked = self._build_request(connect, device, public_key=public_key, remote_ip=remote_ip)
         for earlier in self.list_pending():
             if earlier.device_id == asked.device_id:
                 self._resolve(earlier, "rejected")
@@ -222,7 +206,7 @@ class DevicePairing:
         return asked
 
     async def approve(self, request: str, *, by: frozenset[str]) -> PairedDevice:
-        """Let the device in. Nobody grants what they do not hold themselves. Raises Fault."""
+        """Pair the device. The approver must hold every scope that is granted. Raises RpcError."""
         asked = self._find_request(request)
         for scope in asked.scopes:
             if not has_scope(by, scope):
@@ -231,12 +215,14 @@ class DevicePairing:
         self._resolve(asked, "approved")
         return device
 
-    async def approve_silently(self, connect: ConnectParams, *, public_key: str, remote_ip: str | None) -> PairedDevice:
-        """Approve on the spot, as for programs of this machine that know the shared token."""
-        asked = self._build_request(connect, public_key=public_key, remote_ip=remote_ip)
-        device = await self._store_device(asked, via="silent")
+    async def approve_silently(
+        self, connect: ConnectParams, device: str, *, public_key: str, remote_ip: str | None
+    ) -> PairedDevice:
+        """Approve without asking, as for programs of this machine that have the shared token."""
+        asked = self._build_request(connect, device, public_key=public_key, remote_ip=remote_ip)
+        paired = await self._store_device(asked, via="silent")
         self.resolved.emit(_make_resolution(asked, "approved"))
-        return device
+        return paired
 
     def reject(self, request: str) -> PairingRequest:
         asked = self._find_request(request)
@@ -255,7 +241,7 @@ class DevicePairing:
     async def rotate(
         self, device: str, role: str, scopes: tuple[str, ...] | None, *, by: frozenset[str]
     ) -> DeviceGrant:
-        """A new token for that role; the old one and its connections end. Raises Fault."""
+        """A new token for that role; the old one and its connections end. Raises RpcError."""
 
         def fresh(grant: DeviceGrant) -> DeviceGrant:
             if grant.revoked_at_ms is not None:
@@ -275,14 +261,15 @@ class DevicePairing:
     async def revoke(self, device: str, role: str) -> DeviceGrant:
         return await self._change_grant(device, role, lambda grant: replace(grant, revoked_at_ms=now_ms()))
 
-    # ---- within ------------------------------------------------------------------------------------------------------
+    # ---- internal --------------------------------------------------------------------------------------------------
 
-    def _build_request(self, connect: ConnectParams, *, public_key: str, remote_ip: str | None) -> PairingRequest:
-        proof, client = connect.device, connect.client
-        assert proof is not None
+    def _build_request(
+        self, connect: ConnectParams, device: str, *, public_key: str, remote_ip: str | None
+    ) -> PairingRequest:
+        client = connect.client
         return PairingRequest(
             request_id=str(uuid.uuid4()),
-            device_id=proof.id,
+            device_id=device,
             public_key=public_key,
             client_id=client.id,
             client_mode=client.mode,
@@ -293,7 +280,7 @@ class DevicePairing:
             roles=(connect.role,),
             scopes=connect.scopes,
             remote_ip=remote_ip,
-            is_repair=True if self.find(proof.id) else None,
+            is_repair=True if self.find(device) else None,
             ts=now_ms(),
         )
 
@@ -303,7 +290,7 @@ class DevicePairing:
             now = now_ms()
             grants = dict(known.grants) if known else {}
             before = grants.get(request.role)
-            # What was revoked does not come back with what is approved now: nobody was asked for it again.
+            # What was revoked does not come back with what is approved now: no operator was asked for it again.
             held = before.scopes if before and before.revoked_at_ms is None else ()
             grants[request.role] = DeviceGrant(
                 scopes=_merge_scopes(held, request.scopes),
@@ -348,9 +335,9 @@ class DevicePairing:
         return changed.grants[role]
 
     async def _save(self, devices: dict[str, PairedDevice]) -> None:
-        book = replace(self._state, devices=devices)
-        await self._storage.save(book)
-        self._state = book
+        state = replace(self._state, devices=devices)
+        await self._storage.save(state)
+        self._state = state
 
     def _find_request(self, request: str) -> PairingRequest:
         self.list_pending()  # forgets what has waited too long
@@ -368,6 +355,18 @@ class DevicePairing:
     def _resolve(self, request: PairingRequest, decision: PairingDecision) -> None:
         if self._requests.pop(request.request_id, None) is not None:
             self.resolved.emit(_make_resolution(request, decision))
+
+
+def upgrade_reason(connect: ConnectParams, known: PairedDevice) -> PairingReason | None:
+    """What must be approved before a known device is admitted as it asks; None = nothing."""
+    client = connect.client
+    if (known.platform, known.device_family) != (client.platform, client.device_family):
+        return "metadata-upgrade"
+    if connect.role not in known.roles:
+        return "role-upgrade"
+    if not all(has_scope(set(known.grants[connect.role].scopes), scope) for scope in connect.scopes):
+        return "scope-upgrade"
+    return None
 
 
 def _make_resolution(request: PairingRequest, decision: PairingDecision) -> PairingResolution:

@@ -1,11 +1,9 @@
-"""The intercom: every connection to this gateway, the methods they may call, the events they hear."""
+"""The gateway's RPC server: sockets accepted and authenticated, methods offered, presence, ticks and pings sent."""
 
 import asyncio
 import logging
-import time
 import uuid
-from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -14,26 +12,26 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ...core.clock import now_ms
-from ...core.model import Json
-from ...core.rpc import READ, RpcError, RpcEvent, RpcMethod
-from ...core.signal import Signal
+from ...core.model import Caller, Json
+from ...core.rpc import READ, RpcEvent, RpcMethod, has_scope
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_session_address
-from ...net.gateway_client.handshake import EPHEMERAL_MODES
+from ...net.tasks import Tasks
 from ...net.websocket_server import AcceptedWebSocket, make_untrusted_pool
 from ...protocol import gateway_frames
-from ...protocol.gateway_frames import EncodedEvent
-from .authenticator import PROXY_HEADERS, Authenticator, PeerInfo
-from .connection import RpcConnection, presence_entry
+from .authenticator import PROXY_HEADERS, Authenticator, AuthResult, PeerInfo
+from .connection import RpcConnection, RpcServices, presence_entry
+from .connections import Connections
 from .grants import GRANT_EVENTS
-from .health import redact_health
+from .handshake import Handshake
 from .pairing import DeviceRevocation
 from .throttle import RateLimiter
 
 WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})
 PING_INTERVAL: Final = 25.0  # seconds between pings, and the time a peer has to answer one
-MAX_CONNECTIONS: Final = 10_000  # in all; the next is turned away before it costs anything
+MAX_CONNECTIONS: Final = 10_000  # in all; the next is refused before it costs anything
 REQUESTS_PER_TURN: Final = 2  # requests of one read that begin before others get their turn: some take milliseconds
-STOP_GRACE: Final = 5.0  # seconds running requests get when the house closes
+STOP_GRACE: Final = 5.0  # seconds running requests get when the gateway stops
+EMPTY_SESSIONS: Final[Json] = {"path": "", "count": 0, "recent": []}
 
 EVENTS: Final = (
     "connect.challenge", "agent", "chat", "chat.metadata.changed", "config.changed", "session.message",
@@ -43,80 +41,89 @@ EVENTS: Final = (
     "device.pair.resolved", "skills.changed", "exec.approval.requested", "exec.approval.resolved",
     "local.message", TOOLS_CHANGED,
 )  # fmt: skip
-"""Names announced in `hello-ok`; some come only once the room that sends them is there."""
+"""Names announced in `hello-ok`; some are only sent once the module that sends them is there."""
 
 logger = logging.getLogger(__name__)
 
 
 class GatewayInfo(Protocol):
-    """What the intercom says about the gateway it belongs to."""
+    """What the server says about the gateway it belongs to."""
+
+    version: str
 
     @property
-    def version(self) -> str: ...
+    def uptime_ms(self) -> int: ...
 
     def health(self) -> Json:
         """The `health` object, cheap: it is part of every hello."""
 
     def snapshot(self, scopes: frozenset[str]) -> Json:
-        """Further keys of hello's `snapshot`, by what the newcomer may see."""
+        """Further keys of hello's `snapshot`, by what the client may see."""
 
     def presence(self) -> Json:
         """The gateway's own presence entry."""
 
-    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why whoever asks so, from a page or under a name that is not ours, may not even knock."""
+
+class SourceCheck(Protocol):
+    def __call__(self, client: Any, headers: Sequence[tuple[bytes, bytes]], /) -> str | None:
+        """Why a request from there (a page of another site, a Host that is not ours) is refused; None: it is not."""
 
 
 class RpcServer:
-    """`async with` it while sockets are served. Its `socket` is what uvicorn takes as WebSocket protocol."""
+    """`async with` it while sockets are served. `make_socket` is what uvicorn takes as WebSocket protocol."""
 
     def __init__(
-        self, authenticator: Authenticator, gateway: GatewayInfo, *, tick_interval: float = gateway_frames.TICK_INTERVAL
+        self,
+        authenticator: Authenticator,
+        gateway: GatewayInfo,
+        *,
+        connections: Connections,
+        refusal_reason: SourceCheck,
+        tick_interval: float = gateway_frames.TICK_INTERVAL,
     ) -> None:
-        self.authenticator = authenticator
         self.boot_id = str(uuid.uuid4())
-        self.connected: Signal[RpcConnection] = Signal()
-        self.disconnected: Signal[RpcConnection] = Signal()
-        self.counters: Counter[tuple[str, ...]] = Counter()
-        self.seconds_by_method: dict[str, float] = {}
-        self._gateway = gateway
-        self._tick_interval = tick_interval
-        self._started_at = time.monotonic()
-        self._methods: dict[str, RpcMethod] = {}
-        self._connections: dict[str, RpcConnection] = {}
+        self.connections = connections
         self.untrusted = make_untrusted_pool()
-        self._pending: dict[str, RpcConnection] = {}
-        self._rate_limiter = RateLimiter()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._authenticator = authenticator
+        self._gateway = gateway
+        self._refusal_reason = refusal_reason
+        self._tick_interval = tick_interval
+        self._methods: dict[str, RpcMethod] = {}
+        self._metrics = connections.metrics
+        self._handshakes: set[Handshake] = set()
+        self._tasks = Tasks("rpc")
+        self._timers = Tasks("rpc")
+        self._services = RpcServices(
+            methods=self._methods,
+            grants=authenticator.grants,
+            rate_limiter=RateLimiter(),
+            metrics=self._metrics,
+            tasks=self._tasks,
+        )
         self._versions = {"presence": 1, "health": 1}
-        self._timers: list[asyncio.Task[None]] = []
         self._stopping = False
         authenticator.grants.ended.connect(self._on_grant_end)
 
     async def __aenter__(self) -> "RpcServer":
-        loop = asyncio.get_running_loop()
-        self._timers = [loop.create_task(self._tick_forever()), loop.create_task(self._ping_forever())]
+        # A tick that fails is logged and tried again: without ticks every client drops its connection.
+        self._timers.loop(self._tick, name="tick", every=self._tick_interval, on_failure="restart")
+        self._timers.loop(self._ping, name="ping", every=PING_INTERVAL, on_failure="restart")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Say goodbye to everybody, let running requests end, stop the clocks."""
+        """Tell every client that we stop, let running requests end."""
         self.shut_down("gateway stopping")
-        for timer in self._timers:
-            timer.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_GRACE)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._timers, *self._tasks, return_exceptions=True)
+        await self._timers.aclose()
+        await self._tasks.finish(STOP_GRACE)
 
-    # ---- for the caretaker and the rooms ---------------------------------------------------------------------------
+    # ---- for the gateway and its modules -------------------------------------------------------------------------
 
     def register(self, methods: Iterable[RpcMethod]) -> None:
         for method in methods:
             if method.name in self._methods:
-                raise ValueError(f"two rooms offer the method {method.name}")
+                raise ValueError(f"two modules offer the method {method.name}")
             self._methods[method.name] = method
 
     def find_method(self, name: str) -> RpcMethod | None:
@@ -126,166 +133,128 @@ class RpcServer:
     def methods(self) -> Sequence[RpcMethod]:
         return tuple(self._methods.values())
 
-    @property
-    def connections(self) -> Mapping[str, RpcConnection]:
-        """Everybody who is in, by connection id."""
-        return self._connections
-
-    @property
-    def uptime_ms(self) -> int:
-        return int((time.monotonic() - self._started_at) * 1000)
-
-    def publish(self, event: RpcEvent) -> None:
-        """Tell everybody who may hear it. Never blocks."""
-        hearers = [
-            guest
-            for guest in self._connections.values()
-            if guest.may_receive(event.scope, event.name)
-            and (event.topic is None or event.topic in guest.topics or event.other_topic in guest.topics)
-        ]
-        if not hearers:
-            return
-        announcement = EncodedEvent(event.name, event.payload, state_version=event.state_version)
-        for guest in hearers:
-            guest.publish_event(announcement)
-        self.counters["events", event.name] += len(hearers)
-
     def announce_tools(self) -> None:
-        """The rules about tools have changed: tell those who use tools which they have now."""
-        for guest in self._connections.values():
-            bound = guest.auth.policy_caller if guest.auth else None
-            if bound is not None:
-                guest.send_event(TOOLS_CHANGED, {"tools": self.authenticator.grants.list_tools(bound)})
+        """The rules about tools have changed: tell those clients that use tools which they have now."""
+        for connection in self.connections.values():
+            caller = connection.auth.policy_caller
+            if caller is not None:
+                connection.send_event(TOOLS_CHANGED, {"tools": self._authenticator.grants.list_tools(caller)})
 
     def list_presence(self) -> list[Json]:
-        own = self._gateway.presence()
-        return [own] + [presence_entry(guest) for guest in self._connections.values() if _is_present(guest)]
+        listed = [presence_entry(connection) for connection in self.connections.values() if connection.is_listed]
+        return [self._gateway.presence(), *listed]
 
     def publish_health(self) -> None:
         self._versions["health"] += 1
-        event = RpcEvent(name="health", payload=self._gateway.health(), scope=READ, state_version=dict(self._versions))
-        self.publish(event)
+        self.connections.publish(
+            RpcEvent(name="health", payload=self._gateway.health(), scope=READ, state_version=dict(self._versions))
+        )
 
     def disconnect_device(self, revocation: DeviceRevocation) -> None:
-        """A device lost its standing: its connections end."""
-        for guest in list(self._connections.values()):
-            connect = guest.auth.connect if guest.auth else None
-            if connect is None or connect.device is None or connect.device.id != revocation.device_id:
+        """A device lost a role, or was removed: its connections end."""
+        for connection in list(self.connections.values()):
+            connect = connection.auth.connect
+            if connect.device is None or connect.device.id != revocation.device_id:
                 continue
             if revocation.role is None or revocation.role == connect.role:
-                guest.socket.close(4001, "device removed")
+                connection.socket.close(4001, "device removed")
 
     def shut_down(self, reason: str, *, restart_expected_ms: int | None = None) -> None:
-        """Tell everybody that we go, and close. Newcomers are turned away from here on."""
+        """Tell every client that we stop, and close. New connections are refused from here on."""
         if self._stopping:
             return
         self._stopping = True
         payload: Json = {"reason": reason}
         if restart_expected_ms is not None:
             payload["restartExpectedMs"] = restart_expected_ms
-        self.publish(RpcEvent(name="shutdown", payload=payload, scope=None))
-        for connection in [*self._connections.values(), *self._pending.values()]:
-            connection.socket.close(1012, "service restart")
+        self.connections.publish(RpcEvent(name="shutdown", payload=payload, scope=None))
+        sockets = [each.socket for each in self.connections.values()] + [each.socket for each in self._handshakes]
+        for socket in sockets:
+            socket.close(1012, "service restart")
+
+    # ---- for sockets ---------------------------------------------------------------------------------------------
 
     def make_socket(
         self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
     ) -> asyncio.Protocol:
-        """A fresh socket in uvicorn's manner."""
+        """A new socket, with uvicorn's parameters."""
         return RpcServerSocket(self, server_state.connections)
 
-    # ---- for sockets and connections ------------------------------------------------------------------------------
+    def count_refusal(self, code: str) -> None:
+        self._metrics.count_handshake(code)
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why a visitor is not heard at all; None: it is."""
-        refusal = self._gateway.refusal_reason(client, headers)
+        """Why the upgrade is refused; None: it is not."""
+        refusal = self._refusal_reason(client, headers)
         if refusal is not None:
             self.count_refusal("source-not-allowed")
         return refusal
 
-    def accept(self, socket: AcceptedWebSocket, peer: PeerInfo) -> RpcConnection | str:
-        """A connection for this visitor, or the reason why there is no room."""
+    def accept(self, socket: AcceptedWebSocket, peer: PeerInfo) -> Handshake | str:
+        """The handshake of a new socket, or the reason why it is refused."""
         if self._stopping:
             return "the gateway is stopping; try again shortly"
-        if len(self._connections) + len(self._pending) >= MAX_CONNECTIONS:
+        if len(self.connections) + len(self._handshakes) >= MAX_CONNECTIONS:
             self.count_refusal("full")
             return "the gateway has as many connections as it takes"
-        connection = RpcConnection(self, socket, peer)
-        self._pending[connection.id] = connection
-        return connection
+        handshake = Handshake(
+            socket,
+            peer,
+            authenticate=self._authenticator.authenticate,
+            admit=self._admit,
+            on_end=self._handshakes.discard,
+            metrics=self._metrics,
+            tasks=self._tasks,
+        )
+        self._handshakes.add(handshake)
+        return handshake
 
-    def add_connection(self, connection: RpcConnection) -> Json:
-        """The connection is in: its hello."""
-        self._pending.pop(connection.id, None)
-        self._connections[connection.id] = connection
-        assert connection.auth is not None
-        # What a client says it understands is a topic: rooms send the richer events only to those.
-        connection.topics.update(f"cap:{cap}" for cap in connection.auth.connect.caps)
-        self.counters["handshakes", "ok"] += 1
-        if _is_present(connection):
-            # After the hello, which holds the presence list: this is news for the others.
+    def _admit(self, handshake: Handshake, auth: AuthResult) -> tuple[RpcConnection, Json]:
+        connection = RpcConnection(
+            handshake.id,
+            handshake.socket,
+            auth,
+            handshake.peer_info,
+            since_ms=handshake.since_ms,
+            services=self._services,
+            on_end=self._remove,
+        )
+        self._handshakes.discard(handshake)
+        self.connections.add(connection)
+        try:
+            hello = self._build_hello(connection)
+        except BaseException:
+            self.connections.remove(connection)
+            raise
+        self._metrics.count_handshake("ok")
+        if connection.is_listed:
+            # After the hello, which holds the presence list: this tells the others.
             asyncio.get_running_loop().call_soon(self._publish_presence)
-        self.connected.emit(connection)
-        return self._build_hello(connection)
+        return connection, hello
 
-    def remove_connection(self, connection: RpcConnection) -> None:
-        self._pending.pop(connection.id, None)
-        if self._connections.pop(connection.id, None) is None:
-            return
-        if _is_present(connection):
+    def _remove(self, connection: RpcConnection) -> None:
+        if self.connections.remove(connection) and connection.is_listed:
             self._publish_presence()
-        self.disconnected.emit(connection)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run to its end; the house waits for it when it closes."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def check_rate(self, method: RpcMethod, address: str, name: str) -> None:
-        """Count a call against its allowance. Raises Fault."""
-        assert method.per_minute is not None
-        wait = self._rate_limiter.take((method.name, address, name), method.per_minute, time.monotonic())
-        if wait > 0:
-            raise RpcError(
-                f"rate limit exceeded for {method.name}; retry after {wait:.0f}s",
-                kind="UNAVAILABLE",
-                retryable=True,
-                retry_after_ms=int(wait * 1000) + 1,
-                details={"method": method.name, "limit": f"{method.per_minute} per 60s"},
-            )
-
-    def count_refusal(self, code: str) -> None:
-        self.counters["handshakes", code] += 1
-
-    def increment(self, what: str) -> None:
-        self.counters[(what,)] += 1
-
-    def record_request(self, method: str, outcome: str, seconds: float) -> None:
-        known = method if method in self._methods else "unknown"
-        self.counters["requests", known, outcome] += 1
-        self.seconds_by_method[known] = self.seconds_by_method.get(known, 0.0) + seconds
-
-    # ---- within --------------------------------------------------------------------------------------------------
 
     def _build_hello(self, connection: RpcConnection) -> Json:
         admitted = connection.auth
-        assert admitted is not None
         auth: Json = {"method": admitted.method, "role": admitted.connect.role, "scopes": admitted.connect.scopes}
         if admitted.device_token is not None:
             auth |= {"deviceToken": admitted.device_token, "issuedAtMs": admitted.issued_at_ms}
-        snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self.uptime_ms}
-        features: Json = {"methods": self._method_names(), "events": EVENTS, "capabilities": []}
+        snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self._gateway.uptime_ms}
+        names = [method.name for method in self._methods.values() if method.advertised]
+        features: Json = {"methods": names, "events": EVENTS, "capabilities": []}
         if admitted.grant is None:
             snapshot |= {
                 "presence": self.list_presence(),
                 "health": redact_health(admitted.caller, self._gateway.health()),
             }
             snapshot |= self._gateway.snapshot(admitted.caller.scopes)
-        else:  # a program of a run is told nothing of who else is there
+        else:  # a program of a run learns nothing of who else is connected
             snapshot |= {"presence": [], "health": {"ok": True}}
             features["events"] = sorted(GRANT_EVENTS)
         if admitted.policy_caller is not None:
-            features["tools"] = self.authenticator.grants.list_tools(admitted.policy_caller)
+            features["tools"] = self._authenticator.grants.list_tools(admitted.policy_caller)
         return {
             "type": "hello-ok",
             "protocol": gateway_frames.PROTOCOL,
@@ -300,43 +269,36 @@ class RpcServer:
             },
         }
 
-    def _method_names(self) -> Sequence[str]:
-        return [method.name for method in self._methods.values() if method.advertised]
-
     def _on_grant_end(self, id: str) -> None:
-        for guest in list(self._connections.values()):
-            if guest.auth is not None and guest.auth.grant == id:
-                guest.socket.close(4001, "the run is over")
+        for connection in list(self.connections.values()):
+            if connection.auth.grant == id:
+                connection.socket.close(4001, "the run is over")
 
     def _publish_presence(self) -> None:
         self._versions["presence"] += 1
-        if self._stopping or not any(guest.may_receive(READ) for guest in self._connections.values()):
+        if self._stopping or not any(connection.may_receive(READ) for connection in self.connections.values()):
             return
         payload = {"presence": self.list_presence()}
-        self.publish(RpcEvent(name="presence", payload=payload, state_version=dict(self._versions)))
+        self.connections.publish(RpcEvent(name="presence", payload=payload, state_version=dict(self._versions)))
 
-    async def _tick_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._tick_interval)
-            self.publish(RpcEvent(name="tick", payload={"ts": now_ms()}, scope=None))
+    async def _tick(self) -> None:
+        self.connections.publish(RpcEvent(name="tick", payload={"ts": now_ms()}, scope=None))
 
-    async def _ping_forever(self) -> None:
-        """Who has not answered since the last round is gone."""
-        while True:
-            await asyncio.sleep(PING_INTERVAL)
-            for guest in list(self._connections.values()):
-                if not guest.expects_pong:
-                    continue
-                if not guest.socket.alive:
-                    logger.info("connection %s answered no ping: cut off", guest.id)
-                    guest.socket.abort()
-                    continue
-                guest.socket.alive = False
-                guest.socket.ping()
+    async def _ping(self) -> None:
+        """Cut off who has not answered since the last ping, ping the others."""
+        for connection in list(self.connections.values()):
+            if not connection.expects_pong:
+                continue
+            if connection.socket.alive:
+                connection.socket.alive = False
+                connection.socket.ping()
+            else:
+                logger.info("rpc: connection %s answered no ping, cutting it off", connection.id)
+                connection.socket.abort()
 
 
 class RpcServerSocket(AcceptedWebSocket):
-    """One visitor's socket: nobody is known before the handshake."""
+    """One client's socket; its peer is untrusted until the handshake is over."""
 
     frames_per_turn = REQUESTS_PER_TURN
 
@@ -362,10 +324,10 @@ class RpcServerSocket(AcceptedWebSocket):
 
     def _handle_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
-        given = [
+        headers = [
             (name.lower().encode(), value.encode("latin-1", "replace")) for name, value in event.headers.raw_items()
         ]
-        refusal = self._server.refusal_reason(self.address, given)
+        refusal = self._server.refusal_reason(self.address, headers)
         if refusal is not None:
             self.send_handshake(self._server_codec.reject(403, f"{refusal}\n"))
             return
@@ -376,13 +338,13 @@ class RpcServerSocket(AcceptedWebSocket):
         if response.status_code != 101:
             self.send_handshake(response)
             return
-        welcome = self._server.accept(self, self._peer_info(event.headers))
-        if isinstance(welcome, str):
-            self.send_handshake(self._server_codec.reject(503, f"{welcome}\n"))
+        handshake = self._server.accept(self, self._peer_info(event.headers))
+        if isinstance(handshake, str):
+            self.send_handshake(self._server_codec.reject(503, f"{handshake}\n"))
             return
         self.send_handshake(response)
-        self.listener = welcome
-        welcome.on_open()
+        self.listener = handshake
+        handshake.on_open()
 
     def _peer_info(self, headers: Headers) -> PeerInfo:
         peer = self.address
@@ -395,6 +357,8 @@ class RpcServerSocket(AcceptedWebSocket):
         )
 
 
-def _is_present(connection: RpcConnection) -> bool:
-    assert connection.auth is not None
-    return connection.auth.connect.client.mode not in EPHEMERAL_MODES
+def redact_health(caller: Caller, health: Json) -> Json:
+    """Sessions, agents and folders are named only to operators who may read: not to nodes."""
+    if caller.kind != "node" and (caller.is_owner or has_scope(caller.scopes, READ)):
+        return health
+    return {**health, "sessions": dict(EMPTY_SESSIONS), "agents": []}

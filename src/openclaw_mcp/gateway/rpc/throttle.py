@@ -1,4 +1,4 @@
-"""Who has guessed wrong too often. Pure: the clock is the caller's."""
+"""Limits by address: failed logins, and calls a minute. Pure: the caller gives the time."""
 
 from collections import deque
 from typing import Final
@@ -8,11 +8,11 @@ from ...net.peers import is_loopback
 MAX_FAILURES: Final = 10  # wrong credentials within WINDOW before an address is locked out
 WINDOW_SECONDS: Final = 60.0
 LOCKOUT_SECONDS: Final = 300.0
-MAX_ADDRESSES: Final = 10_000  # remembered at once; the oldest is forgotten first, so that memory stays bounded
+MAX_ADDRESSES: Final = 10_000  # kept at once; the oldest is dropped first, so that memory stays bounded
 
 
 class LoginThrottle:
-    """Failed logins by address. This machine's own addresses are never locked out: a person must get back in."""
+    """Failed logins by address. This machine's own addresses are never locked out: its owner must get back in."""
 
     def __init__(self) -> None:
         self._failures: dict[str, deque[float]] = {}
@@ -33,7 +33,7 @@ class LoginThrottle:
             return
         failures = self._failures.pop(address, None) or deque(maxlen=MAX_FAILURES)
         failures.append(now)
-        self._failures[address] = failures  # last in order: the longest silent is forgotten first
+        self._failures[address] = failures  # last in order: the longest silent is dropped first
         while len(self._failures) > MAX_ADDRESSES:
             del self._failures[next(iter(self._failures))]
         if len(failures) == MAX_FAILURES and now - failures[0] <= WINDOW_SECONDS:
@@ -46,7 +46,7 @@ class LoginThrottle:
 
 
 class RateLimiter:
-    """So many calls a minute for each key; for writes to the control plane."""
+    """A limit of calls a minute for each key; for writes to the control plane."""
 
     def __init__(self) -> None:
         self._calls: dict[object, deque[float]] = {}

@@ -1,4 +1,4 @@
-"""The caretaker of the whole gateway: config, store, rooms and doors put together, and put together again."""
+"""The gateway put together: config, store, tools, runs, channels, nodes and cron, built in one order and run."""
 
 import asyncio
 import logging
@@ -6,46 +6,65 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
-from ...config.file import ConfigFile
+from ...config.file import ConfigFile, Snapshot, invalid_config_error
 from ...config.locations import store_location
 from ...config.redaction import MASK, redact_secrets
 from ...config.roster import roster_from_config
-from ...config.rpc_methods import ConfigService
-from ...core import session_keys as keys
+from ...config.rpc_methods import ConfigService, ConfigUpdate
+from ...core import session_keys
 from ...core.agents import AgentRoster
-from ...core.ports import ProcessGuard
+from ...core.config.config import Config
+from ...core.errors import BadRequest
+from ...core.ports import AppDirectory
+from ...core.providers import MODEL_RUNTIMES
 from ...core.rpc import RpcModule
 from ...net.orphan_reaper import OrphanReaper
 from ...net.state_dir import audit_key
+from ...net.tasks import Tasks
 from ...store.cron_jobs import SqlCronJobRepository
-from ...tools.audit_writer import AuditQueue
+from ...store.sessions import SqlSessionRepository
+from ...store.small_repositories import SqlAuditTrail, SqlConfigHistory, SqlDeviceRepository
+from ...store.store import open_store
+from ...store.subagents import SqlSubagentRepository
+from ...tools import policy_rules
+from ...tools.audit_writer import AuditQueue, AuditWriter
+from ...tools.config_policy import ConfigPolicy
+from ...tools.registry import ToolRegistry
+from ..agents.subagents.agent_messages import AgentMessenger
+from ..agents.subagents.rpc_methods import DelegationMethods
+from ..agents.subagents.session_visibility import SessionVisibility
+from ..agents.subagents.settings import DelegationSettings, parse_delegation_settings
+from ..agents.subagents.subagents import SubagentSupervisor
+from ..agents.subagents.task_methods import TaskMethods
+from ..agents.subagents.tools import GatewayTools
 from ..channels.channel_types import CHANNEL_FACTORIES
 from ..cron.cron_tool import CronTool
 from ..cron.permissions import JobPermissions
 from ..cron.rpc_methods import CronMethods
 from ..rpc.attach import AttachMethods
-from .channels import ChannelServices, open_channels
+from ..rpc.connections import Connections
+from .app_tools import AppToolSources
+from .callers import SessionCallers
+from .channels import build_channels, run_channels
 from .chat_completions import ChatCompletionsApi
 from .cli_runtimes import cli_runtimes
 from .gateway import GatewayServer
+from .mcp_servers import McpServers
 from .model_runtimes import model_runtimes
 from .nodes import DatabasePairingStorage, open_nodes
 from .restart import InPlaceRestart
-from .runs import StoreServices, open_store_services
-from .status_report import StatusReport
-from .tools import AgentTools
-
-if TYPE_CHECKING:
-    # For the types alone: a gateway by itself has no proxy to load.
-    from ...proxy.state import ProxyState
+from .runs import build_store_services
+from .status import SessionStatus
 
 logger = logging.getLogger(__name__)
 
-RESTART_EXPECTED_MS: Final = 1500  # milliseconds a restart is said to take
+GATEWAY_SOURCE: Final = "gateway"
+"""The source of the gateway's own tools."""
+RESTART_EXPECTED_MS: Final = 1500  # milliseconds that clients are told a restart takes
 
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):
@@ -56,131 +75,246 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     hosts: frozenset[str] = frozenset()
     accepts_remote: bool = False
     """Whether other machines reach it."""
-    proxy_state: "ProxyState | None" = None
-    """The app proxy, when it lives in this process too."""
+    apps: AppDirectory | None = None
+    """The apps of a proxy in this process."""
     is_restart: bool = False
     """Whether this start is a restart."""
 
 
+class AssembledGateway(Struct, frozen=True, kw_only=True):
+    gateway: GatewayServer
+    restart: InPlaceRestart
+    session_status: SessionStatus
+
+
 async def serve(options: GatewayOptions, listener: socket.socket, *, ready: Callable[[], None] | None = None) -> bool:
-    """Serve until told to stop. True: a restart was asked for.
+    """Serve until stopped. True: a restart was requested.
 
     Raises StoreDamaged, ConfigInvalid or StateBroken before anything is served.
     """
-    async with assemble_gateway(options, local_address(listener)) as whole:
-        return await _serve_until_done(whole, listener, ready)
+    async with assemble_gateway(options, local_address(listener)) as assembled, Tasks("gateway") as tasks:
+        gateway, restart_due = assembled.gateway, asyncio.Event()
 
+        async def wait_for_restart() -> None:
+            await assembled.restart.wait_until_due()
+            restart_due.set()
 
-class AssembledGateway(Struct, frozen=True, kw_only=True):
-    """The gateway with every room in it."""
-
-    gateway: GatewayServer
-    restart: InPlaceRestart
-    report: StatusReport
+        # A failure of either is logged and tried again; in particular it is not taken for a request to restart.
+        tasks.loop(assembled.session_status.refresh_on_change, name="session count", on_failure="restart")
+        tasks.loop(wait_for_restart, name="restart", on_failure="restart")
+        due = tasks.spawn(restart_due.wait(), name="restart due")
+        serving = tasks.spawn(gateway.serve(listener, ready=ready), name="serve", on_failure="raise")
+        await asyncio.wait({serving, due}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving
+            return False
+        logger.info("gateway: restarting in place")
+        gateway.rpc_server.shut_down("gateway restarting", restart_expected_ms=RESTART_EXPECTED_MS)
+        return True
 
 
 @asynccontextmanager
-async def assemble_gateway(options: GatewayOptions, address: str) -> AsyncIterator[AssembledGateway]:
-    """Every room open and offered; `address` is where programs of this machine reach the gateway."""
-    ledger, shelf = AuditQueue(), DatabasePairingStorage(options.folder / "pairing.json")
-    key = await asyncio.to_thread(audit_key, options.folder)
-    gateway = GatewayServer(
-        options.folder,
-        options.token,
-        hosts=options.hosts,
-        accepts_remote=options.accepts_remote,
-        pairing_store=shelf,
-        audit=ledger.write,
-        digest_key=key,
-    )
-    config = ConfigService(await asyncio.to_thread(ConfigFile, options.folder), gateway.publish)
-    roster = _make_roster_reader(config)
+async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bottom, a part at a time)
+    options: GatewayOptions, address: str
+) -> AsyncIterator[AssembledGateway]:
+    """Every part, built from the parts before it; `address` is where programs of this machine reach the gateway.
+
+    First all parts are constructed, each with everything it needs. Then they are entered in the order of the last
+    block: what handles the end of a run before the first run begins, and runs before the channels that start them.
+    Leaving closes them in reverse.
+    """
+    folder = options.folder
     async with AsyncExitStack() as stack:
-        equipment = await stack.enter_async_context(
-            AgentTools(gateway, config, ledger, roster=roster, proxy_state=options.proxy_state)
+        enter = stack.enter_async_context
+
+        # ---- config and store ----
+        file = await asyncio.to_thread(ConfigFile, folder)
+        store = await enter(open_store(store_location(folder, _read_config(file))))
+        connections = Connections()
+        publish = connections.publish
+        config = ConfigService(file, publish, SqlConfigHistory(store))
+        roster = _make_roster_reader(config)
+
+        def current() -> Config:
+            return config.current.config
+
+        # ---- tools, their rules and their audit ----
+        audit_queue = AuditQueue()
+        audit = await enter(AuditWriter(audit_queue, SqlAuditTrail(store)))
+        registry = ToolRegistry()
+        policy = ConfigPolicy(_read_rules(config.current))
+        servers = await enter(McpServers(registry, current().mcp.servers))
+        apps = stack.enter_context(AppToolSources(registry, options.apps, roster))
+        callers = SessionCallers(SqlSessionRepository(store), policy, apps, roster=roster, config=current)
+        gateway = GatewayServer(
+            folder,
+            options.token,
+            registry=registry,
+            policy=policy,
+            servers=servers.pool,
+            sessions=callers,
+            connections=connections,
+            pairing_store=DatabasePairingStorage(SqlDeviceRepository(store), folder / "pairing.json"),
+            hosts=options.hosts,
+            accepts_remote=options.accepts_remote,
+            audit=audit_queue.write,
+            digest_key=await asyncio.to_thread(audit_key, folder),
         )
-        models = await stack.enter_async_context(model_runtimes(options.folder, lambda: config.current.config, roster))
-        clis = await stack.enter_async_context(
-            cli_runtimes(
-                options.folder, roster, url=address, grants=gateway.grants, allowed_tools=gateway.grants.list_tools
-            )
+        registry.add(
+            GATEWAY_SOURCE,
+            GatewayTools(gateway.call_method, main_session=lambda: session_keys.normalize_key("main", roster())),
         )
-        memory = await stack.enter_async_context(
-            open_store_services(
-                store_location(options.folder, config.current.config),
-                gateway.publish,
-                roster=roster,
-                tools=gateway.tools,
-                runtimes={**models, **clis},
-                make_caller=equipment.make_run_caller,
-                run_scope=equipment.run_scope,
-                media_settings=lambda: config.current.config.media,
-            )
-        )
-        config.history, shelf.repository = memory.config_history, memory.devices
-        await stack.enter_async_context(config)
-        stalls = await stack.enter_async_context(
-            open_nodes(gateway, memory.nodes, config=lambda: config.current.config)
-        )
-        config.changed.connect(lambda _: stalls.refresh_all())
-        mail = await stack.enter_async_context(
-            open_channels(
-                memory,
-                gateway.publish,
-                config=config,
-                roster=roster,
-                folder=options.folder,
-                tool_refusal=gateway.policy.refusal_reason,
-                token=options.token,
-                factories=CHANNEL_FACTORIES,
-            )
-        )
-        equipment.connect_channels(mail.channels)
-        watchman = OrphanReaper()
-        stack.push_async_callback(asyncio.to_thread, watchman.close)
-        permissions = JobPermissions(
-            spawnable_agents=equipment.spawnable_agents,
-            check_session=equipment.check_visibility,
-            check_address=mail.authorize_send,
-            tool_refusal=gateway.policy.refusal_reason,
-        )
-        cron = _build_cron(memory, mail, gateway, config, roster, guard=watchman, permissions=permissions)
-        restart = InPlaceRestart(
-            memory.runs, lambda: config.current, lambda: memory.runs.is_idle, is_restart=options.is_restart
-        )
-        config.changed.connect(restart.on_config_change)
-        report = StatusReport(memory, roster)
-        await report.refresh()
-        completions = ChatCompletionsApi(
-            memory.runs,
+
+        # ---- runs, channels, sub-agents ----
+        models = await enter(model_runtimes(folder, current, roster))
+        grants = gateway.grants
+        clis = await enter(cli_runtimes(folder, roster, url=address, grants=grants, allowed_tools=grants.list_tools))
+        services = build_store_services(
+            store,
+            publish,
             roster=roster,
-            has_token=gateway.has_token,
-            is_enabled=lambda: config.current.config.gateway.http.endpoints.chat_completions.enabled,
+            tools=gateway.tools,
+            runtimes={**models, **clis},
+            make_caller=callers.run_caller,
+            media_settings=lambda: current().media,
         )
-        attach = AttachMethods(
-            gateway.grants,
-            url=address,
-            normalize_key=lambda key: _resolve_session_key(key, roster()),
-            bind_session=equipment.act_in_session,
+        sessions, runs = services.sessions, services.runs
+        channels = build_channels(
+            services,
+            publish,
+            config=config,
+            roster=roster,
+            folder=folder,
+            tool_refusal=policy.refusal_reason,
+            token=options.token,
+            factories=CHANNEL_FACTORIES,
         )
-        rooms: tuple[RpcModule, ...] = (config, restart, report, completions, attach, *mail.rpc_modules, cron)
-        for room in rooms:
-            gateway.add_module(room)
-        gateway.registry.add("message", mail.tool)
-        gateway.registry.add("cron", CronTool(cron, memory.sessions))
-        await stack.enter_async_context(cron)
-        yield AssembledGateway(gateway=gateway, restart=restart, report=report)
+
+        def delegation_settings() -> DelegationSettings:
+            return parse_delegation_settings(current())
+
+        subagents = SqlSubagentRepository(store)
+        visibility = SessionVisibility(sessions, subagents, runs, settings=delegation_settings, roster=roster)
+        messenger = AgentMessenger(
+            sessions, runs, settings=delegation_settings, roster=roster, channels=channels.channels
+        )
+        supervisor = SubagentSupervisor(
+            subagents, sessions, runs, publish, settings=delegation_settings, roster=roster,
+            channels=channels.channels,
+        )  # fmt: skip
+        delegation = DelegationMethods(
+            supervisor,
+            messenger,
+            visibility,
+            settings=delegation_settings,
+            roster=roster,
+            model_problem=lambda agent, model: _model_problem(agent, model, roster(), current()),
+        )
+
+        # ---- cron, restart, reports ----
+        reaper = OrphanReaper()
+        stack.push_async_callback(asyncio.to_thread, reaper.close)
+        cron = CronMethods(
+            SqlCronJobRepository(store),
+            runs,
+            sessions,
+            publish,
+            store_path=store.location,
+            roster=roster,
+            settings=lambda: current().cron,
+            channels=channels.channels,
+            permissions=JobPermissions(
+                spawnable_agents=lambda agent: delegation_settings().spawnable_agents(agent),
+                check_session=visibility.check_visible,
+                check_address=channels.authorize_send,
+                tool_refusal=policy.refusal_reason,
+            ),
+            redact=lambda part: redact_secrets(part, MASK),
+            guard=reaper,
+        )
+        restart = InPlaceRestart(lambda: config.current, lambda: runs.is_idle, is_restart=options.is_restart)
+        session_status = SessionStatus(sessions, store.location, roster)
+        completions = ChatCompletionsApi(
+            runs,
+            roster=roster,
+            has_token=gateway.access.has_token,
+            is_enabled=lambda: current().gateway.http.endpoints.chat_completions.enabled,
+        )
+        registry.add("message", channels.tool)
+        registry.add("cron", CronTool(cron, sessions))
+
+        def on_config_change(change: ConfigUpdate) -> None:
+            gateway.apply_rules(_read_rules(change.after))
+            servers.update(change.after.config.mcp.servers)
+            restart.on_config_change(change)
+
+        for disconnect in (
+            config.changed.connect(on_config_change),
+            runs.events.connect(restart.on_run_event),
+            runs.events.connect(session_status.on_run_event),
+        ):
+            stack.callback(disconnect)
+
+        # ---- everything is built: run it ----
+        await enter(messenger)
+        await enter(supervisor)
+        await enter(services)
+        await enter(config)
+        nodes = await enter(open_nodes(gateway, services.nodes, config=current))
+        stack.callback(config.changed.connect(lambda _: nodes.refresh_all()))
+        await enter(run_channels(channels.channels, config))
+        await session_status.refresh()
+        modules: tuple[RpcModule, ...] = (
+            *(visibility.guard_methods(delegation.cascade_stops(module)) for module in services.rpc_modules),
+            delegation,
+            TaskMethods(supervisor, subagents, visibility),
+            audit,
+            config,
+            restart,
+            session_status,
+            completions,
+            AttachMethods(grants, url=address, sessions=callers),
+            *channels.rpc_modules,
+            cron,
+        )
+        for module in modules:
+            gateway.add_module(module)
+        await enter(cron)
+        yield AssembledGateway(gateway=gateway, restart=restart, session_status=session_status)
 
 
-def _resolve_session_key(key: str, roster: AgentRoster) -> str:
-    """The whole key of a session of ours. Raises Fault."""
-    whole = keys.normalize_key(key, roster)
-    roster.get_agent(keys.split_key(whole)[0])
-    return whole
+def _read_config(file: ConfigFile) -> Config:
+    """Raises ConfigInvalid: an invalid config may name another store than the one that is meant."""
+    snapshot = file.read()
+    if not snapshot.is_valid:
+        raise invalid_config_error(snapshot.issues, snapshot.path)
+    return snapshot.config
+
+
+def _read_rules(snapshot: Snapshot) -> policy_rules.PolicyRules:
+    rules = policy_rules.from_config(snapshot.resolved)
+    if rules.problem is not None:
+        logger.error("policy: every tool is denied to everyone (%s); correct the config", rules.problem)
+    return rules
+
+
+def _model_problem(agent: str, model: str, roster: AgentRoster, config: Config) -> str | None:
+    """Why an agent can't work with a model. The demo and the CLIs are not checked: their model names are their own."""
+    runtime = next((profile.runtime for profile in roster.agents if profile.id == agent), None)
+    if runtime not in MODEL_RUNTIMES:
+        return None
+    # Here for start-up and memory: only a request that names a model asks.
+    from ..agents.models.settings import choose_model, read_providers
+
+    try:
+        choose_model(model, read_providers(config.models), namesake=runtime)
+    except BadRequest as exc:
+        return str(exc)
+    return None
 
 
 def _make_roster_reader(config: ConfigService) -> Callable[[], AgentRoster]:
-    """The agents as the config has them now, read anew when it has changed."""
+    """The agents of the current config, built again when it has changed."""
     rosters: dict[str, AgentRoster] = {}
 
     def roster() -> AgentRoster:
@@ -191,53 +325,6 @@ def _make_roster_reader(config: ConfigService) -> Callable[[], AgentRoster]:
         return rosters[current.hash]
 
     return roster
-
-
-def _build_cron(
-    services: StoreServices,
-    channels: ChannelServices,
-    gateway: GatewayServer,
-    config: ConfigService,
-    roster: Callable[[], AgentRoster],
-    *,
-    guard: ProcessGuard,
-    permissions: JobPermissions,
-) -> CronMethods:
-    return CronMethods(
-        SqlCronJobRepository(services.store),
-        services.runs,
-        services.sessions,
-        gateway.publish,
-        store_path=services.store.location,
-        roster=roster,
-        settings=lambda: config.current.config.cron,
-        channels=channels.channels,
-        permissions=permissions,
-        redact=lambda part: redact_secrets(part, MASK),
-        guard=guard,
-    )
-
-
-async def _serve_until_done(
-    assembled: AssembledGateway, listener: socket.socket, ready: Callable[[], None] | None
-) -> bool:
-    serving = asyncio.ensure_future(assembled.gateway.serve(listener, ready=ready))
-    asked, counting = (
-        asyncio.ensure_future(assembled.restart.wait_until_due()),
-        asyncio.ensure_future(assembled.report.refresh_on_change()),
-    )
-    try:
-        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            await serving
-            return False
-        logger.info("restarting in place")
-        assembled.gateway.rpc_server.shut_down("gateway restarting", restart_expected_ms=RESTART_EXPECTED_MS)
-        return True
-    finally:
-        for task in (serving, asked, counting):
-            task.cancel()
-        await asyncio.gather(serving, asked, counting, return_exceptions=True)
 
 
 def local_address(listener: socket.socket) -> str:

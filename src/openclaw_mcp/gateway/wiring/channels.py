@@ -36,12 +36,11 @@ class ChannelServices(Struct, frozen=True, kw_only=True):
     rpc_modules: tuple[RpcModule, ...]
 
 
-@asynccontextmanager
-async def open_channels(
+def build_channels(
     stores: StoreServices, publish: Publish, *, config: ConfigService, roster: Callable[[], AgentRoster], folder: Path,
     tool_refusal: DenialCheck, token: str = "", factories: Mapping[str, ChannelFactory] | None = None,
-) -> AsyncIterator[ChannelServices]:  # fmt: skip
-    """Take up what waits and start every channel; on leaving, stop them, with all unfinished work on disk.
+) -> ChannelServices:  # fmt: skip
+    """The channels, none of them started: `run_channels` does that.
 
     `tool_refusal` is the tool policy; `factories` are channels besides `local`, by name; no file that holds the `token`
     is ever sent.
@@ -73,26 +72,32 @@ async def open_channels(
         actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
         outbox=service.outbox,
     )  # fmt: skip
-    async with service, Tasks("channels") as tasks:
-        changed = asyncio.Event()
-        tasks.loop(lambda: _follow_config(changed, service), name="config follower", on_failure="restart")
+    return ChannelServices(
+        channels=service,
+        tool=MessageTool(actions, contexts),
+        authorize_send=methods.authorize_send,
+        rpc_modules=(methods, local),
+    )
+
+
+@asynccontextmanager
+async def run_channels(channels: ChannelService, config: ConfigService) -> AsyncIterator[None]:
+    """Continue what waits and start every channel; on leaving, stop them, with all unfinished work on disk."""
+    changed = asyncio.Event()
+
+    async def follow() -> None:
+        await changed.wait()
+        changed.clear()
+        try:
+            await channels.runner.apply_config()
+        except Exception:
+            changed.set()  # not applied: the next round tries again
+            raise
+
+    async with channels, Tasks("channels") as tasks:
+        tasks.loop(follow, name="config follower", on_failure="restart")
         disconnect = config.changed.connect(lambda _: changed.set())
         try:
-            yield ChannelServices(
-                channels=service,
-                tool=MessageTool(actions, contexts),
-                authorize_send=methods.authorize_send,
-                rpc_modules=(methods, local),
-            )
+            yield
         finally:
             disconnect()
-
-
-async def _follow_config(changed: asyncio.Event, service: ChannelService) -> None:
-    await changed.wait()
-    changed.clear()
-    try:
-        await service.runner.apply_config()
-    except Exception:
-        changed.set()  # not applied: the next round tries again
-        raise

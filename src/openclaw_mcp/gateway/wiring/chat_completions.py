@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/models`: our agents for programs that speak OpenAI's way."""
+"""`/v1/chat/completions` and `/v1/models`: our agents for programs that use OpenAI's API."""
 
 import asyncio
 import time
@@ -20,6 +20,7 @@ from ...core.sessions import Run, RunEnded, RunEvent, RunOptions, RunOutput, Run
 from ...net import asgi
 from ...net.asgi import App, Receive, Scope, Send
 from ...net.gateway_client.acting_headers import read_session_address
+from ...net.tasks import Tasks
 from ...tools.rpc_methods import operator_caller
 from ..runs.runs import LocalRunExecutor
 from ..sessions.params import read_attachments
@@ -33,7 +34,7 @@ class _InvalidRequest(Exception):
 
 
 class ChatCompletionsApi:
-    """A room with routes and no methods."""
+    """An `RpcModule` with routes and no methods."""
 
     def __init__(
         self,
@@ -100,26 +101,20 @@ class ChatCompletionsApi:
             await self._answer(request, body, receive, send)
 
     async def _answer(self, request: RunRequest, body: Json, receive: Receive, send: Send) -> None:
-        """A client that leaves takes its run with it."""
-        work = asyncio.ensure_future(
-            self._stream_completion(request, body, send)
-            if body.get("stream") is True
-            else self._send_completion(request, body, send)
-        )
-        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
-        try:
+        """A client that disconnects ends its run."""
+        send_answer = self._stream_completion if body.get("stream") is True else self._send_completion
+        async with Tasks("chat completions") as tasks:
+            gone = tasks.spawn(_wait_for_disconnect(receive), name="watch for the client")
+            work = tasks.spawn(send_answer(request, body, send), name="answer", on_failure="raise")
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 await self._runs.abort(request.session.key, run_id=request.run_id)
                 return
-            await work
-        except OpenClawError as exc:
-            with suppress(OSError):
-                await _send_error(send, 503, "unavailable", str(exc))
-        finally:
-            for task in (work, gone):
-                task.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+            try:
+                await work
+            except OpenClawError as exc:
+                with suppress(OSError):
+                    await _send_error(send, 503, "unavailable", str(exc))
 
     async def _send_completion(self, request: RunRequest, body: Json, send: Send) -> None:
         await self._runs.submit(request)
@@ -132,25 +127,25 @@ class ChatCompletionsApi:
         await asgi.send_json(send, {**answer, "choices": [choice], "usage": _usage(run)})
 
     async def _stream_completion(self, request: RunRequest, body: Json, send: Send) -> None:
-        heard: asyncio.Queue[RunEvent] = asyncio.Queue()  # bounded by the run's own output
+        events: asyncio.Queue[RunEvent] = asyncio.Queue()  # bounded by the run's own output
 
-        def hear(news: RunEvent) -> None:
-            if isinstance(news, RunOutput | RunEnded) and news.run.run_id == request.run_id:
-                heard.put_nowait(news)
+        def on_event(event: RunEvent) -> None:
+            if isinstance(event, RunOutput | RunEnded) and event.run.run_id == request.run_id:
+                events.put_nowait(event)
 
-        quiet = self._runs.events.connect(hear)
+        disconnect = self._runs.events.connect(on_event)
         try:
             await self._runs.submit(request)
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             head = _response_base(request, body, "chat.completion.chunk")
             wants_usage = (body.get("stream_options") or {}).get("include_usage") is True
-            async for chunk in _chunks(heard, wants_usage=wants_usage):
+            async for chunk in _chunks(events, wants_usage=wants_usage):
                 line = b"data: " + msgspec.json.encode({**head, **chunk}) + b"\n\n"
                 await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
         finally:
-            quiet()
+            disconnect()
 
     def _build_request(self, body: Json, headers: Mapping[str, str]) -> RunRequest:
         roster = self._roster()
@@ -162,7 +157,7 @@ class ChatCompletionsApi:
         else:
             rest = f"openai-user:{user}" if isinstance(user, str) and user else f"openai:{uuid.uuid4()}"
             key = normalize_key(rest, roster, agent_id=agent)
-            if not user and earlier:  # no session to remember it: the conversation so far comes with the request
+            if not user and earlier:  # no stored session: the conversation so far comes with the request
                 system = [*system, "The conversation so far:", *earlier]
         who = operator_caller("gateway-token", entry_point="http")
         options = RunOptions(
@@ -187,18 +182,18 @@ def _agent_for_model(model: Any, roster: AgentRoster) -> str:
 
 
 def _parse_messages(messages: Any) -> tuple[list[str], list[str], tuple[str, tuple[Attachment, ...]]]:
-    """System texts, what was said before, and the last thing the user said."""
-    said = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-    places = [index for index, message in enumerate(said) if message.get("role") == "user"]
+    """System texts, the earlier messages, and the last message of the user."""
+    given = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+    places = [index for index, message in enumerate(given) if message.get("role") == "user"]
     if not places:
         raise _InvalidRequest("Missing user message in `messages`.")
-    system = [_content_text(m.get("content")) for m in said if m.get("role") in ("system", "developer")]
+    system = [_content_text(m.get("content")) for m in given if m.get("role") in ("system", "developer")]
     earlier = [
         f"{message['role']}: {_content_text(message.get('content'))}"
-        for message in said[: places[-1]]
+        for message in given[: places[-1]]
         if message.get("role") in ("user", "assistant")
     ]
-    last = said[places[-1]].get("content")
+    last = given[places[-1]].get("content")
     prompt, files = _content_text(last), _read_images(last)
     if not prompt.strip() and not files:
         raise _InvalidRequest("Missing user message in `messages`.")
@@ -216,12 +211,12 @@ def _content_text(content: Any) -> str:
 
 
 def _read_images(content: Any) -> tuple[Attachment, ...]:
-    """Pictures given as data URLs; we fetch nothing."""
+    """Images given as data URLs; nothing is fetched."""
     found = []
     for part in content if isinstance(content, list) else []:
         if isinstance(part, dict) and part.get("type") == "image_url":
             given = part.get("image_url")
-            url = given.get("url") if isinstance(given, dict) else given  # some write the address straight away
+            url = given.get("url") if isinstance(given, dict) else given  # some clients give the URL itself
             if not isinstance(url, str) or not url.startswith("data:"):
                 raise _InvalidRequest("image_url must be a data: URL; other addresses are not fetched")
             found.append({"content": url})
@@ -234,24 +229,24 @@ def _response_base(request: RunRequest, body: Json, kind: str) -> Json:
 
 async def _chunks(events: "asyncio.Queue[RunEvent]", *, wants_usage: bool) -> AsyncIterator[Json]:
     yield _delta({"role": "assistant"})
-    said = ""
+    sent = ""
     while True:
-        news = await events.get()
-        if isinstance(news, RunOutput):
-            if isinstance(news.event, PartialAnswer) and not news.event.replace:
-                said += news.event.text
-                yield _delta({"content": news.event.text})
-        elif isinstance(news, RunEnded):
+        event = await events.get()
+        if isinstance(event, RunOutput):
+            if isinstance(event.event, PartialAnswer) and not event.event.replace:
+                sent += event.event.text
+                yield _delta({"content": event.event.text})
+        elif isinstance(event, RunEnded):
             break
-    if news.run.status != "ok":
-        yield {"error": {"message": news.run.error or "the agent failed", "type": "api_error"}}
+    if event.run.status != "ok":
+        yield {"error": {"message": event.run.error or "the agent failed", "type": "api_error"}}
         return
-    text = _run_text(news.run)
-    if text.startswith(said) and text != said:
-        yield _delta({"content": text[len(said) :]})
+    text = _run_text(event.run)
+    if text.startswith(sent) and text != sent:
+        yield _delta({"content": text[len(sent) :]})
     yield _delta({}, finish="stop")
     if wants_usage:
-        yield {"choices": [], "usage": _usage(news.run)}
+        yield {"choices": [], "usage": _usage(event.run)}
 
 
 def _delta(delta: Json, *, finish: str | None = None) -> Json:

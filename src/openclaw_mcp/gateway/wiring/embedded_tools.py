@@ -20,7 +20,9 @@ async def open_embedded_tools(servers: Json, rules: PolicyRules) -> AsyncIterato
     async with McpServerPool(servers) as roster:
         registry = ToolRegistry(roster.sources())
         tools = LazyServerStart(
-            ToolDispatcher(registry, policy=combine_policies(scope_policy, ConfigPolicy(rules))), registry
+            ToolDispatcher(registry, policy=combine_policies(scope_policy, ConfigPolicy(rules))),
+            registry,
+            roster,
+            default_agent=lambda: rules.default_agent,
         )
-        tools.pool, tools.default_agent = roster, rules.default_agent
         yield tools

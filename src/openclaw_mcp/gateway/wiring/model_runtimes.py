@@ -1,16 +1,22 @@
-"""The caretaker of the models: the runtimes that need them, sharing one wire, closed together."""
+"""The runtimes that call models, loaded by the first turn that needs one, and closed together."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from ...core.agent import AgentEvent, Turn
 from ...core.agents import AgentRoster
 from ...core.config.config import Config
 from ...core.ports import AgentRuntime
 from ...net.gateway_client.address import is_local_gateway
-from ..agents.models.gateway_runtime import OpenClawRuntime, RemoteGateway
-from ..agents.models.model_clients import ModelClients
-from ..agents.models.runtime import ModelRuntime
+
+if TYPE_CHECKING:
+    # For the types alone: an idle gateway calls no models.
+    from ..agents.models.gateway_runtime import RemoteGateway
+
+MODEL_APIS: Final = ("openai", "anthropic")
+GATEWAY_RUNTIME: Final = "openclaw"
 
 
 @asynccontextmanager
@@ -18,19 +24,60 @@ async def model_runtimes(
     folder: Path, config: Callable[[], Config], roster: Callable[[], AgentRoster]
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
     """`openai`, `anthropic` and `openclaw`. Entering costs nothing: what they need is made at the first turn."""
+    loader = _ModelRuntimes(folder, config, roster)
+    try:
+        yield {name: _LazyModelRuntime(name, loader) for name in (*MODEL_APIS, GATEWAY_RUNTIME)}
+    finally:
+        await loader.aclose()
 
-    def dial(url: str, token: str | None) -> AbstractAsyncContextManager[RemoteGateway]:
+
+class _ModelRuntimes:
+    """The runtimes once one of them was needed; they share their connections."""
+
+    def __init__(self, folder: Path, config: Callable[[], Config], roster: Callable[[], AgentRoster]) -> None:
+        self._folder = folder
+        self._config = config
+        self._roster = roster
+        self._loaded: dict[str, AgentRuntime] = {}
+        self._stack = AsyncExitStack()
+
+    def get(self, name: str) -> AgentRuntime:
+        if not self._loaded:
+            # Here for start-up and memory: none of this is needed before an agent calls a model.
+            from ..agents.models.gateway_runtime import OpenClawRuntime
+            from ..agents.models.model_clients import ModelClients
+            from ..agents.models.runtime import ModelRuntime  # here for start-up, as above
+
+            clients = ModelClients()
+            remote = OpenClawRuntime(self._dial, config=self._config, roster=self._roster)
+            self._stack.push_async_callback(clients.aclose)
+            self._stack.push_async_callback(remote.aclose)
+            for api in MODEL_APIS:
+                self._loaded[api] = ModelRuntime(api, clients, config=self._config, roster=self._roster)
+            self._loaded[remote.id] = remote
+        return self._loaded[name]
+
+    async def aclose(self) -> None:
+        await self._stack.aclose()
+
+    def _dial(self, url: str, token: str | None) -> "AbstractAsyncContextManager[RemoteGateway]":
         # Here for start-up: only an agent of another gateway needs a WebSocket.
         from ...net.gateway_client.run_client import WebSocketGateway, make_gateway_client
 
-        # Never with the token kept here: it is our own gateway's, and this is another one.
-        return WebSocketGateway(url, token) if is_local_gateway(url) else make_gateway_client(url, token, folder)
+        # Never with the token stored here: it is our own gateway's, and this is another one.
+        return WebSocketGateway(url, token) if is_local_gateway(url) else make_gateway_client(url, token, self._folder)
 
-    shop = ModelClients()
-    far = OpenClawRuntime(dial, config=config, roster=roster)
-    apis = {id: ModelRuntime(id, shop, config=config, roster=roster) for id in ("openai", "anthropic")}
-    try:
-        yield {**apis, far.id: far}
-    finally:
-        await far.aclose()
-        await shop.aclose()
+
+class _LazyModelRuntime:
+    """An `AgentRuntime` that is loaded when it is first used."""
+
+    def __init__(self, name: str, loader: _ModelRuntimes) -> None:
+        self.id = name
+        self._loader = loader
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        return self._loader.get(self.id).media_types
+
+    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        return self._loader.get(self.id).run(turn)

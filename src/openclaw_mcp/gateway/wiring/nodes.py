@@ -1,6 +1,6 @@
-"""The caretaker of machines: devices kept in the store, nodes at the intercom, their tools on the menu."""
+"""Nodes in the gateway: devices stored, nodes connected over RPC, their commands offered as tools."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -23,24 +23,23 @@ from ..nodes.rpc_methods import MAX_NAME_LENGTH, NodeService
 from ..nodes.tools import NodeToolSources
 from ..nodes.values import NodeConnection, NodeDescription
 from ..rpc.connection import RpcConnection
-from ..rpc.pairing import DeviceRevocation, FilePairingStorage, PairedDevice, PairingState
+from ..rpc.pairing import DevicePairing, DeviceRevocation, FilePairingStorage, PairedDevice, PairingState
 from .gateway import GatewayServer
 
 KEY_ROW: Final = "(key)"
-"""Under this id stands the key device tokens are derived from; devices are 64 hexadecimal digits."""
+"""The id of the row with the key that device tokens are derived from; device ids are 64 hexadecimal digits."""
 
 
 class DatabasePairingStorage:
-    """The book of devices, in the store once `book` is set. What an older version kept in a file is taken over."""
+    """A `PairingStorage` in the store. The file of an older version is imported."""
 
-    def __init__(self, file: Path) -> None:
-        self.repository: PairingRepository | None = None
+    def __init__(self, repository: PairingRepository, file: Path) -> None:
+        self._repository = repository
         self._file = file
         self._saved_rows: dict[str, Json] = {}
 
     async def load(self) -> PairingState | None:
-        assert self.repository is not None
-        self._saved_rows = await self.repository.all()
+        self._saved_rows = await self._repository.all()
         rows = dict(self._saved_rows)
         key = rows.pop(KEY_ROW, {}).get("key")
         if key is None:
@@ -55,88 +54,115 @@ class DatabasePairingStorage:
             raise StateBroken(f"the store's record of a device can't be read: {exc}") from exc
 
     async def save(self, state: PairingState) -> None:
-        assert self.repository is not None
         rows: dict[str, Json] = {KEY_ROW: {"key": state.key}}
         rows |= {id: msgspec.to_builtins(device) for id, device in state.devices.items()}
         for id, row in rows.items():
             if self._saved_rows.get(id) != row:
-                await self.repository.put(id, row)
+                await self._repository.put(id, row)
         for id in self._saved_rows.keys() - rows.keys():
-            await self.repository.remove(id)
+            await self._repository.remove(id)
         self._saved_rows = rows
 
     async def _import_file(self) -> PairingState | None:
-        book = await FilePairingStorage(self._file).load()
-        if book is not None:
-            await self.save(book)
+        state = await FilePairingStorage(self._file).load()
+        if state is not None:
+            await self.save(state)
             self._file.rename(self._file.with_suffix(".json.in-store"))
-        return book
+        return state
 
 
 @asynccontextmanager
 async def open_nodes(
     gateway: GatewayServer, repository: PairingRepository, *, config: Callable[[], Config]
 ) -> AsyncIterator[NodeToolSources]:
-    """Nodes join this gateway, are approved, asked and listed while the block runs. Open it before it serves."""
+    """Nodes connect, are approved, called and listed while the block runs. Open it before the gateway serves."""
+    peers = _Peers(gateway)
     async with NodeRegistry(
         repository, deny_patterns=lambda: permissions.read_deny_patterns(config().gateway.nodes)
-    ) as roll:
-        telling = NodeReports(roll, gateway.publish)
+    ) as registry:
+        reports = NodeReports(registry, gateway.publish)
         nodes = NodeService(
-            roll,
+            registry,
             gateway.publish,
-            unpair=_make_unpair(gateway),
-            extra_view=telling.extra_view,
-            credentials=lambda connection: _credentials(gateway, connection),
+            unpair=lambda node_id: _unpair(gateway.pairing, node_id),
+            extra_view=reports.extra_view,
+            credentials=peers.credentials,
         )
         approvals = ExecApprovals(
             gateway.publish,
-            count_reviewers=lambda but: _count_reviewers(gateway, but),
-            credentials=lambda connection: _credentials(gateway, connection),
-            is_silent=lambda connection: _is_silent_operator(gateway, connection),
+            count_reviewers=peers.count_reviewers,
+            credentials=peers.credentials,
+            is_silent=peers.is_silent_operator,
             callers_of=nodes.callers,
         )
-        registry = gateway.registry
-        stalls = NodeToolSources(
-            roll, telling, nodes, add_source=registry.add, remove_source=registry.remove, read_mcp=read_result
+        sources = NodeToolSources(
+            registry,
+            reports,
+            nodes,
+            add_source=gateway.registry.add,
+            remove_source=gateway.registry.remove,
+            read_mcp=read_result,
         )
 
-        def came(connection: RpcConnection) -> None:
+        def on_connect(connection: RpcConnection) -> None:
             if connection.is_node:
-                nodes.on_connect(node_connection(connection, silent=_is_silent_device(gateway, connection)))
+                registry.on_connect(node_connection(connection, silent=peers.is_silent(connection)))
 
-        def went(connection: RpcConnection) -> None:
+        def on_disconnect(connection: RpcConnection) -> None:
             approvals.on_disconnect(connection.id)
             if connection.is_node:
                 nodes.on_disconnect(connection.caller.name, connection.id)
-                telling.on_disconnect(connection.caller.name, connection.id)
+                reports.on_disconnect(connection.caller.name, connection.id)
 
-        def cut(news: DeviceRevocation) -> None:
-            if news.role is None:
-                nodes.forget_node(news.device_id)
+        def on_revocation(revocation: DeviceRevocation) -> None:
+            if revocation.role is None:
+                nodes.forget_node(revocation.device_id)
 
-        stops = [
-            gateway.rpc_server.connected.connect(came),
-            gateway.rpc_server.disconnected.connect(went),
-            gateway.pairing.revoked.connect(cut),
+        disconnects = [
+            gateway.connections.connected.connect(on_connect),
+            gateway.connections.disconnected.connect(on_disconnect),
+            gateway.pairing.revoked.connect(on_revocation),
         ]
-        for room in (nodes, telling, approvals, ExecApprovalsMethods(gateway.folder, nodes)):
-            gateway.add_module(room)
+        for module in (nodes, reports, approvals, ExecApprovalsMethods(gateway.folder, nodes)):
+            gateway.add_module(module)
         try:
-            yield stalls
+            yield sources
         finally:
             approvals.close()
-            for stop in stops:
-                stop()
+            for disconnect in disconnects:
+                disconnect()
+
+
+class _Peers:
+    """What nodes and approvals ask about the gateway's connections, by connection id."""
+
+    def __init__(self, gateway: GatewayServer) -> None:
+        self._connections = gateway.connections
+        self._pairing = gateway.pairing
+
+    def credentials(self, id: str) -> tuple[str, ...]:
+        """Empty for a call from within this process."""
+        connection = self._connections.get(id)
+        return () if connection is None else _credentials(connection)
+
+    def is_silent(self, connection: RpcConnection) -> bool:
+        """Whether its device was paired without an operator's approval."""
+        device = self._pairing.find(connection.caller.name)
+        return device is not None and device.approved_via == "silent"
+
+    def is_silent_operator(self, id: str) -> bool:
+        connection = self._connections.get(id)
+        return connection is not None and not connection.is_node and self.is_silent(connection)
+
+    def count_reviewers(self, except_id: str) -> int:
+        return sum(each.may_receive(APPROVALS) for each in self._connections.values() if each.id != except_id)
 
 
 def node_connection(connection: RpcConnection, *, silent: bool) -> NodeConnection:
-    admitted = connection.auth
-    assert admitted is not None
-    connect, client = admitted.connect, admitted.connect.client
+    connect, client = connection.auth.connect, connection.auth.connect.client
     return NodeConnection(
         connection_id=connection.id,
-        node_id=admitted.caller.name,
+        node_id=connection.caller.name,
         description=NodeDescription(
             client_id=client.id,
             client_mode=client.mode,
@@ -157,54 +183,32 @@ def node_connection(connection: RpcConnection, *, silent: bool) -> NodeConnectio
 
 
 def _printable_name(name: str | None) -> str | None:
-    """A node's name as it may be shown in a terminal: whoever joins chooses it."""
+    """A node's name as a terminal may show it: the node chooses it freely."""
     plain = "".join(char for char in name or "" if char.isprintable()).strip()
     return plain[:MAX_NAME_LENGTH] or None
 
 
-def _is_silent_device(gateway: GatewayServer, connection: RpcConnection) -> bool:
-    device = gateway.pairing.find(connection.caller.name)
-    return device is not None and device.approved_via == "silent"
+async def _unpair(pairing: DevicePairing, node_id: str) -> None:
+    """Take the device its role as a node; one that is also an operator's keeps that role."""
+    device = pairing.find(node_id)
+    if device is None:
+        return
+    if set(device.roles) <= {"node"}:
+        await pairing.remove(node_id)
+    else:
+        await pairing.revoke(node_id, "node")
 
 
-def _is_silent_operator(gateway: GatewayServer, connection_id: str) -> bool:
-    guest = gateway.rpc_server.connections.get(connection_id)
-    return guest is not None and not guest.is_node and _is_silent_device(gateway, guest)
-
-
-def _make_unpair(gateway: GatewayServer) -> Callable[[str], Awaitable[None]]:
-    async def dismiss(node_id: str) -> None:
-        """End the device's standing as a node; one that is also an operator's stays that."""
-        device = gateway.pairing.find(node_id)
-        if device is None:
-            return
-        if set(device.roles) <= {"node"}:
-            await gateway.pairing.remove(node_id)
-        else:
-            await gateway.pairing.revoke(node_id, "node")
-
-    return dismiss
-
-
-def _credentials(gateway: GatewayServer, connection_id: str) -> tuple[str, ...]:
-    """What a connection proved itself by; what it alone holds comes first. Empty: a call from within."""
-    guest = gateway.rpc_server.connections.get(connection_id)
-    if guest is None or guest.auth is None:
-        return ()
-    admitted = guest.auth
-    if admitted.grant is not None:
-        return (f"grant {admitted.grant}",)
-    shared = (SHARED_TOKEN,) if admitted.method == "token" else ()
-    if admitted.connect.device is None:
+def _credentials(connection: RpcConnection) -> tuple[str, ...]:
+    """The credentials a connection has shown; one that it alone has comes first."""
+    auth = connection.auth
+    if auth.grant is not None:
+        return (f"grant {auth.grant}",)
+    shared = (SHARED_TOKEN,) if auth.method == "token" else ()
+    if auth.connect.device is None:
         return shared
-    device = (device_credential(admitted.connect.device.id),)
-    if guest.is_node:
+    device = (device_credential(auth.connect.device.id),)
+    if connection.is_node:
         return device
-    # A key nobody has paired is one that anybody with the token can make.
-    return device + shared if admitted.device_token is not None else shared + device
-
-
-def _count_reviewers(gateway: GatewayServer, except_id: str) -> int:
-    return sum(
-        guest.may_receive(APPROVALS) for guest in gateway.rpc_server.connections.values() if guest.id != except_id
-    )
+    # A key that was never paired is one that any holder of the token can make.
+    return device + shared if auth.device_token is not None else shared + device

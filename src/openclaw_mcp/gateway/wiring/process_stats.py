@@ -1,4 +1,4 @@
-"""How this process is doing: memory, processor time, the event loop's delay."""
+"""Figures of this process and machine: memory, processor time, the event loop's delay."""
 
 import asyncio
 import os
@@ -14,27 +14,27 @@ from typing import Final
 
 from ...core.model import Json
 
-SAMPLE_INTERVAL: Final = 5.0  # seconds between looks at the loop; an idle gateway should stay idle
+SAMPLE_INTERVAL: Final = 5.0  # seconds between samples of the loop; an idle gateway should stay idle
 MAX_SAMPLES: Final = 24
 DEGRADED_DELAY: Final = 1.0  # seconds of delay that make the loop count as degraded
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class EventLoopMonitor:
-    """`watch()` is to run as long as the gateway does."""
+    """`sample` is to be called again and again while the gateway runs."""
 
     def __init__(self) -> None:
         self._delays: deque[float] = deque(maxlen=MAX_SAMPLES)
         self._load = 0.0
         self._interval = SAMPLE_INTERVAL
 
-    async def watch(self) -> None:
-        while True:
-            began, used = time.monotonic(), time.process_time()
-            await asyncio.sleep(SAMPLE_INTERVAL)
-            self._interval = time.monotonic() - began
-            self._delays.append(max(0.0, self._interval - SAMPLE_INTERVAL))
-            self._load = (time.process_time() - used) / self._interval
+    async def sample(self) -> None:
+        """Wait for one interval and measure by how much it was exceeded."""
+        began, used = time.monotonic(), time.process_time()
+        await asyncio.sleep(SAMPLE_INTERVAL)
+        self._interval = time.monotonic() - began
+        self._delays.append(max(0.0, self._interval - SAMPLE_INTERVAL))
+        self._load = (time.process_time() - used) / self._interval
 
     def stats(self) -> Json:
         worst = max(self._delays, default=0.0)
@@ -51,7 +51,7 @@ class EventLoopMonitor:
 
 
 def resident_memory() -> int:
-    """Bytes this process holds in memory."""
+    """Bytes of memory this process uses."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_SIZE
     except (OSError, IndexError, ValueError):
@@ -60,7 +60,7 @@ def resident_memory() -> int:
 
 
 def machine_info(folder: Path) -> Json:
-    """What `system.info` says of the machine."""
+    """The part of `system.info` on the machine."""
     system, release = platform.system(), platform.release()
     disk = shutil.disk_usage(folder)
     pages = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
@@ -86,7 +86,7 @@ def machine_info(folder: Path) -> Json:
 
 
 def host_names() -> frozenset[str]:
-    """What other machines call this one, as far as it knows."""
+    """Names by which other machines reach this one, as far as it knows them."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]
     return frozenset({name, short, f"{short}.local"})

@@ -1,4 +1,4 @@
-"""`gateway.restart.*`: the same process begins anew, with the config as it is then."""
+"""`gateway.restart.*`: the gateway starts again in the same process, with the config as it is then."""
 
 import asyncio
 import logging
@@ -10,7 +10,6 @@ from typing import Final
 from ...config.file import Snapshot
 from ...config.rpc_methods import ConfigUpdate
 from ...core.model import Json
-from ...core.ports import RunExecutor
 from ...core.rpc import ADMIN, READ, RpcCall, RpcError, RpcMethod
 from ...core.sessions import RunEnded, RunEvent
 
@@ -22,22 +21,16 @@ RESTART_COOLDOWN: Final = 30.0  # seconds between two restarts: a loop of them w
 
 
 class InPlaceRestart:
-    """`gateway.restart.*`: the same process begins anew, with the config as it is then."""
+    """An `RpcModule`."""
 
     def __init__(
-        self,
-        runner: RunExecutor,
-        config: Callable[[], Snapshot],
-        is_idle: Callable[[], bool],
-        *,
-        is_restart: bool = False,
+        self, config: Callable[[], Snapshot], is_idle: Callable[[], bool], *, is_restart: bool = False
     ) -> None:
         self._config = config
         self._is_idle = is_idle
         self._requested = asyncio.Event()
         self._run_ended = asyncio.Event()
         self._not_before = time.monotonic() + (RESTART_COOLDOWN if is_restart else 0.0)
-        runner.events.connect(self._on_run_event)
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -45,7 +38,7 @@ class InPlaceRestart:
             RpcMethod("gateway.restart.request", ADMIN, self._request),
         )
 
-    def _on_run_event(self, event: RunEvent) -> None:
+    def on_run_event(self, event: RunEvent) -> None:
         if isinstance(event, RunEnded):
             self._run_ended.set()
 
@@ -58,7 +51,7 @@ class InPlaceRestart:
         return self._config().config.commands.restart
 
     async def wait_until_due(self) -> None:
-        """Return when it is time."""
+        """Return once a restart was requested and no run is at work, or RESTART_TIMEOUT is over."""
         await self._requested.wait()
         await asyncio.sleep(max(RESTART_DELAY, self._not_before - time.monotonic()))
         try:
@@ -67,11 +60,13 @@ class InPlaceRestart:
                     self._run_ended.clear()
                     await self._run_ended.wait()
         except TimeoutError:
-            logger.warning("runs still go after %g s; restarting all the same", RESTART_TIMEOUT)
+            logger.warning("restart: runs still at work after %g s, restarting all the same", RESTART_TIMEOUT)
 
     async def _preflight(self, call: RpcCall) -> Json:
-        blockers = [] if self._is_idle() else [{"kind": "runs", "message": "runs are going; a restart waits for them"}]
-        summary = "nothing is going" if self._is_idle() else "runs are going"
+        blockers = (
+            [] if self._is_idle() else [{"kind": "runs", "message": "runs are at work; a restart waits for them"}]
+        )
+        summary = "no run is at work" if self._is_idle() else "runs are at work"
         return {"safe": self._is_idle(), "counts": {"runs": len(blockers)}, "blockers": blockers, "summary": summary}
 
     async def _request(self, call: RpcCall) -> Json:

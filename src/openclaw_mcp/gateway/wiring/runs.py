@@ -17,13 +17,7 @@ from ...core.rpc import Publish, RpcModule
 from ...core.sessions import Run, RunClaim, RunOptions, Session
 from ...store.runs import SqlRunRepository
 from ...store.sessions import SqlSessionRepository
-from ...store.small_repositories import (
-    SqlAuditTrail,
-    SqlConfigHistory,
-    SqlDeviceRepository,
-    SqlIdempotencyRepository,
-    SqlNodeRepository,
-)
+from ...store.small_repositories import SqlIdempotencyRepository, SqlNodeRepository
 from ...store.store import SqlStore, open_store
 from ...tools.policy_rules import PolicyRules
 from ..agents.attachments.reader import AttachmentReader
@@ -42,9 +36,6 @@ class StoreServices(Struct, frozen=True, kw_only=True):
     store: SqlStore
     sessions: SqlSessionRepository
     runs: LocalRunExecutor
-    config_history: SqlConfigHistory
-    audit: SqlAuditTrail
-    devices: SqlDeviceRepository
     nodes: SqlNodeRepository
     rpc_modules: tuple[RpcModule, ...]
     reset_session: Callable[[str], Awaitable[Json]]
@@ -184,9 +175,6 @@ def build_store_services(
         store=store,
         sessions=sessions,
         runs=runs,
-        config_history=SqlConfigHistory(store),
-        audit=SqlAuditTrail(store),
-        devices=SqlDeviceRepository(store),
         nodes=SqlNodeRepository(store),
         rpc_modules=(session_methods, chat_methods),
         reset_session=reset,

@@ -1,6 +1,6 @@
 """A toolbox that starts the servers of the roster when somebody first needs their tools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ...core.errors import OpenClawError, ToolNotFound, ToolUnavailable
@@ -20,14 +20,16 @@ class ToolIndex(Protocol):
 
 
 class LazyServerStart:
-    """A `Toolbox` in front of the desk. Without a roster it is the desk."""
+    """A `Toolbox` in front of another one."""
 
-    def __init__(self, toolbox: Toolbox, tool_index: ToolIndex) -> None:
+    def __init__(
+        self, toolbox: Toolbox, tool_index: ToolIndex, pool: McpServerPool, *, default_agent: Callable[[], str]
+    ) -> None:
+        """`default_agent`: the agent of callers whose session names none."""
         self._toolbox = toolbox
         self._tool_index = tool_index
-        self.pool: McpServerPool | None = None
-        self.default_agent = "main"
-        """The agent of callers whose session names none."""
+        self._pool = pool
+        self._default_agent = default_agent
 
     @property
     def changed(self) -> Signal[None]:
@@ -35,18 +37,17 @@ class LazyServerStart:
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
         """An agent waits for its servers: a model is told its tools once a turn."""
-        if self.pool is not None:
-            sources = self.pool.sources(self._agent_of(caller))
-            if any(not server.is_connected and not server.is_backing_off for server in sources.values()):
-                wait = START_WAIT if caller.kind == "agent" else CLIENT_START_WAIT
-                await self.pool.start(self._agent_of(caller), wait=wait)
+        sources = self._pool.sources(self._agent_of(caller))
+        if any(not server.is_connected and not server.is_backing_off for server in sources.values()):
+            wait = START_WAIT if caller.kind == "agent" else CLIENT_START_WAIT
+            await self._pool.start(self._agent_of(caller), wait=wait)
         return await self._toolbox.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
         # A server that runs, or ran once, is on the menu; what is not may be one that nobody needed before.
-        if self.pool is None or SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
+        if SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
             return await self._toolbox.call(call)
-        reason = await self._start_server(self.pool, call)
+        reason = await self._start_server(call)
         try:
             return await self._toolbox.call(call)
         except ToolNotFound:
@@ -54,9 +55,9 @@ class LazyServerStart:
                 raise
             raise ToolUnavailable(reason) from None
 
-    async def _start_server(self, pool: McpServerPool, call: ToolCall) -> str | None:
+    async def _start_server(self, call: ToolCall) -> str | None:
         """Start the server whose tool this would be; why it can't be started."""
-        for server in pool.sources(self._agent_of(call.caller)).values():
+        for server in self._pool.sources(self._agent_of(call.caller)).values():
             if call.name.startswith(server.prefix + SEPARATOR):
                 try:
                     await server.start()
@@ -68,4 +69,4 @@ class LazyServerStart:
         if caller.grant is not None and caller.grant.agent:
             return caller.grant.agent
         parts = (caller.session or "").split(":")
-        return parts[1] if parts[0] == "agent" and len(parts) > 2 else self.default_agent
+        return parts[1] if parts[0] == "agent" and len(parts) > 2 else self._default_agent()

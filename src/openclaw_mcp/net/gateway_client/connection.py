@@ -1,10 +1,11 @@
-"""One connection we dialled, from the first packet to its end: the client's half of the handshake, calls, events."""
+"""One connection of a client, from dialling to its end: the client's half of the handshake, calls, events."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
-from msgspec import to_builtins
+import msgspec
+from msgspec import Meta, Struct, to_builtins
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.http11 import Request as HttpRequest
@@ -18,15 +19,15 @@ from ...core.signal import Signal
 from ...protocol import gateway_frames
 from ...protocol.gateway_frames import EventFrame, ResponseFrame
 from ..websocket import WebSocket
-from .handshake import ClientProfile, Credentials, Signer
+from .handshake import Challenge, ClientProfile, Credentials, Signer
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
-EXPLAINED_STATUSES: Final = (403, 503)  # refusals of a gateway's own, which say what to change
-MAX_SILENT_TICKS: Final = 2  # tick intervals without a word before the connection counts as dead
+EXPLAINED_STATUSES: Final = (403, 503)  # refusals made by a gateway, whose text names the remedy
+MAX_SILENT_TICKS: Final = 2  # tick intervals without a message before the connection counts as dead
 
 
 class CannotConnect(OpenClawError):
-    """One sentence: why, and what to do. `lasting`: dialling again changes nothing until somebody acts."""
+    """One sentence: why, and what to do. `permanent`: dialling again changes nothing until the cause is removed."""
 
     code = "cannot_connect"
 
@@ -45,6 +46,20 @@ class ConnectionGone(OpenClawError):
     code = "connection_gone"
 
 
+Shape = TypeVar("Shape")
+
+
+class _HelloPolicy(Struct, frozen=True, rename="camel"):
+    max_payload: Annotated[int, Meta(gt=0)] = gateway_frames.MAX_FRAME
+    tick_interval_ms: Annotated[float, Meta(gt=0)] = gateway_frames.TICK_INTERVAL * 1000
+
+
+class _Hello(Struct, frozen=True):
+    """The part of a hello that the connection itself needs."""
+
+    policy: _HelloPolicy | None = None
+
+
 class ClientConnection:
     """One connection, from dialling to its end."""
 
@@ -56,8 +71,9 @@ class ClientConnection:
         self._url = url
         self._last_id = 0
         self._pending_calls: dict[str, _PendingCall] = {}
-        self._challenge: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._challenge: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._max_frame = gateway_frames.MAX_HANDSHAKE_FRAME
+        self._max_silence = MAX_SILENT_TICKS * gateway_frames.TICK_INTERVAL
         self._watchdog: asyncio.TimerHandle | None = None
         try:
             uri = parse_uri(url)
@@ -73,7 +89,7 @@ class ClientConnection:
 
     async def open(self, profile: ClientProfile, credentials: Credentials, signer: Signer | None) -> None:
         await self._open_socket()
-        challenge = await self._challenge
+        challenge = self._read(await self._challenge, Challenge, "challenge")
         connect = profile.build_connect(challenge, credentials, signer)
         try:
             self.hello = await self.call("connect", _drop_none(to_builtins(connect)), final=False, on_accepted=None)
@@ -81,12 +97,17 @@ class ClientConnection:
             raise _refusal_error(self._url, fault) from None
         except ConnectionGone as exc:
             raise CannotConnect(str(exc)) from None
-        policy = self.hello.get("policy", {})
-        self._max_frame = int(policy.get("maxPayload", gateway_frames.MAX_FRAME))
-        self._silence = (
-            MAX_SILENT_TICKS * float(policy.get("tickIntervalMs", gateway_frames.TICK_INTERVAL * 1000)) / 1000
-        )
+        policy = self._read(self.hello, _Hello, "hello").policy or _HelloPolicy()
+        self._max_frame = policy.max_payload
+        self._max_silence = MAX_SILENT_TICKS * policy.tick_interval_ms / 1000
         self._check_silence()
+
+    def _read(self, payload: Any, shape: type[Shape], name: str) -> Shape:
+        try:
+            return msgspec.convert(payload, shape, strict=False)
+        except msgspec.ValidationError as exc:
+            reason = f"the gateway at {self._url} sent a {name} that can't be read ({exc}); is it an OpenClaw gateway?"
+            raise CannotConnect(reason) from None
 
     async def _open_socket(self) -> None:
         loop = asyncio.get_running_loop()
@@ -133,15 +154,14 @@ class ClientConnection:
                 waiting.on_response(frame)
         elif isinstance(frame, EventFrame):
             if frame.event == "connect.challenge" and not self._challenge.done():
-                self._challenge.set_result(frame.payload if isinstance(frame.payload, dict) else {})
+                self._challenge.set_result(frame.payload)
             else:
                 self._events.emit(frame)
 
     def on_close(self, code: int, reason: str) -> None:
         failure = self.socket.failure
-        words = f": {reason}" if reason else ""
-        told = failure or f"the gateway at {self._url} closed the connection ({code}{words})"
-        self.end(ConnectionGone(told))
+        detail = f": {reason}" if reason else ""
+        self.end(ConnectionGone(failure or f"the gateway at {self._url} closed the connection ({code}{detail})"))
 
     def end(self, error: ConnectionGone) -> None:
         """Each waiting call ends at once with the reason."""
@@ -156,16 +176,16 @@ class ClientConnection:
                 waiting.answer.set_exception(ConnectionGone(self.reason))
         if not self._challenge.done():
             self._challenge.set_exception(CannotConnect(self.reason))
-            self._challenge.exception()  # nobody may be waiting for it
+            self._challenge.exception()  # retrieved: perhaps nothing waits for it
 
     def _check_silence(self) -> None:
-        """The tick watchdog: a gateway speaks at least every tick."""
+        """The tick watchdog: a gateway sends something at least every tick."""
         if self._watchdog is not None and not self.socket.alive:
-            self.end(ConnectionGone(f"the gateway at {self._url} has said nothing for {self._silence:g} s"))
+            self.end(ConnectionGone(f"the gateway at {self._url} has sent nothing for {self._max_silence:g} s"))
             self.socket.close(4000, "tick timeout")
             return
         self.socket.alive = False
-        self._watchdog = asyncio.get_running_loop().call_later(self._silence, self._check_silence)
+        self._watchdog = asyncio.get_running_loop().call_later(self._max_silence, self._check_silence)
 
 
 class _PendingCall:
@@ -216,10 +236,10 @@ class ClientWebSocket(WebSocket):
             return
         if isinstance(exc, InvalidStatus):
             body = exc.response.body or b""
-            told = body[:200].decode(errors="replace").strip() if exc.response.status_code in EXPLAINED_STATUSES else ""
-            self.failure = f"{_format_uri(self._client_codec.uri)} answered HTTP {exc.response.status_code}" + (
-                f": {told}" if told else "; no gateway's WebSocket is there"
-            )
+            status = exc.response.status_code
+            text = body[:200].decode(errors="replace").strip() if status in EXPLAINED_STATUSES else ""
+            detail = f": {text}" if text else "; no gateway's WebSocket is there"
+            self.failure = f"{_format_uri(self._client_codec.uri)} answered HTTP {status}{detail}"
         elif isinstance(exc, InvalidHandshake):
             self.failure = f"{_format_uri(self._client_codec.uri)} speaks no WebSocket"
         self.abort()
@@ -236,17 +256,17 @@ def _os_error_text(exc: OSError) -> str:
 
 
 def _drop_none(value: Any) -> Any:
-    """Without the keys that say nothing: a real gateway refuses a null where it expects a word."""
+    """Without null values: a real gateway refuses a null where it expects a string."""
     if isinstance(value, dict):
         return {key: _drop_none(item) for key, item in value.items() if item is not None}
     return value
 
 
 def _refusal_error(url: str, error: RpcError) -> CannotConnect:
-    """What to do about a refused handshake."""
+    """A refused handshake with its remedy."""
     details = error.details if isinstance(error.details, dict) else {}
     code = str(details.get("code", ""))
-    hint, lasting = "", True
+    hint, permanent = "", True
     if code == "PAIRING_REQUIRED":
         request = details.get("requestId")
         hint = f'; approve it there with `openclaw gateway call device.pair.approve \'{{"requestId":"{request}"}}\'`'
@@ -255,8 +275,8 @@ def _refusal_error(url: str, error: RpcError) -> CannotConnect:
     elif code == "DEVICE_IDENTITY_REQUIRED":
         hint = "; give a token (OPENCLAW_GATEWAY_TOKEN) or a paired device"
     elif error.retryable or error.kind == "UNAVAILABLE":
-        lasting = False
+        permanent = False
     after = error.retry_after_ms / 1000 if error.retry_after_ms is not None else None
     return CannotConnect(
-        f"the gateway at {url} refused us: {error}{hint}", permanent=lasting, error=error, retry_after=after
+        f"the gateway at {url} refused us: {error}{hint}", permanent=permanent, error=error, retry_after=after
     )

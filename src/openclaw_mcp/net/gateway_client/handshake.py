@@ -1,12 +1,11 @@
-"""Challenge, connect, hello: the words both sides exchange first. Pure; who may come in is `admission`'s affair."""
+"""Challenge and `connect`: the first messages of both sides. Pure; the gateway's `authenticator` decides on them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Protocol
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from ...core.fields import NonEmptyStr
-from ...core.model import Json
 from ...protocol.gateway_frames import PROTOCOL
 
 ClientId = Literal[
@@ -19,13 +18,13 @@ ClientMode = Literal["webchat", "cli", "ui", "backend", "node", "worker", "probe
 BROWSER_CLIENTS: Final = frozenset({"webchat-ui", "openclaw-control-ui", "openclaw-browser-copilot", "webchat"})
 """Clients that are pages: they must come from an allowed origin."""
 UI_CLIENTS: Final = frozenset({"openclaw-control-ui", "openclaw-browser-copilot", "openclaw-tui"})
-"""Clients that act for a person at a screen: a shared token alone does not let them in."""
+"""Clients that act for a person at a screen: a shared token alone is not enough for them."""
 EPHEMERAL_MODES: Final = frozenset({"cli", "backend", "probe"})
-"""Modes of clients that come for one errand and are not listed as present."""
+"""Modes of clients that connect for one task and are not listed as present."""
 
 
 class ClientInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The program that connects, in its own words. It describes; it grants nothing but what `admission` says."""
+    """The program that connects, as it describes itself. It grants nothing by itself."""
 
     id: ClientId = field()
     version: NonEmptyStr = field()
@@ -37,6 +36,13 @@ class ClientInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     model_identifier: NonEmptyStr | None = None
     time_zone: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     instance_id: NonEmptyStr | None = None
+
+
+class Challenge(Struct, frozen=True):
+    """The payload of `connect.challenge`."""
+
+    nonce: str = ""
+    ts: int = 0
 
 
 class DeviceProof(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,7 +61,7 @@ class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
     @property
     def signature_secret(self) -> str:
-        """The secret a device's signature covers; a password is not among them."""
+        """The secret that a device's signature covers; never a password."""
         return self.token or self.device_token or self.bootstrap_token or ""
 
     def __repr__(self) -> str:
@@ -81,7 +87,7 @@ class ConnectParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Signer(Protocol):
-    """A device key. `rpc.identity` has the real one; clients without a device never load its cryptography."""
+    """A device key, see `identity.DeviceIdentity`."""
 
     @property
     def id(self) -> str: ...
@@ -104,35 +110,23 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
     permissions: dict[str, bool] | None = None
     path_env: str | None = None
 
-    def build_connect(self, challenge: Json, credentials: Credentials, signer: Signer | None) -> ConnectParams:
+    def build_connect(self, challenge: Challenge, credentials: Credentials, signer: Signer | None) -> ConnectParams:
         """The answer to `connect.challenge`."""
         proof = None
         if signer is not None:
-            nonce, signed_at = str(challenge.get("nonce", "")), int(challenge.get("ts", 0))
-            words = signature_payload(
-                signer.id, self.client, role=self.role, scopes=self.scopes, signed_at=signed_at,
-                token=credentials.signature_secret, nonce=nonce,
+            payload = signature_payload(
+                signer.id, self.client, role=self.role, scopes=self.scopes, signed_at=challenge.ts,
+                token=credentials.signature_secret, nonce=challenge.nonce,
             )  # fmt: skip
             proof = DeviceProof(
                 id=signer.id,
                 public_key=signer.public_key,
-                signature=signer.sign(words),
-                signed_at=signed_at,
-                nonce=nonce,
+                signature=signer.sign(payload),
+                signed_at=challenge.ts,
+                nonce=challenge.nonce,
             )
-        return ConnectParams(
-            min_protocol=PROTOCOL,
-            max_protocol=PROTOCOL,
-            client=self.client,
-            role=self.role,
-            scopes=self.scopes,
-            caps=self.caps,
-            commands=self.commands,
-            permissions=self.permissions,
-            path_env=self.path_env,
-            device=proof,
-            auth=credentials,
-        )
+        own: dict[str, Any] = structs.asdict(self)  # the profile's fields are fields of `connect` too
+        return ConnectParams(min_protocol=PROTOCOL, max_protocol=PROTOCOL, device=proof, auth=credentials, **own)
 
 
 def signature_payload(
@@ -146,11 +140,11 @@ def signature_payload(
     nonce: str,
     version: Literal["v2", "v3"] = "v3",
 ) -> str:
-    """What a device signs. v3 pins the platform too; v2 is what older clients send."""
-    words: list[Any] = [version, device, client.id, client.mode, role, ",".join(scopes), signed_at, token, nonce]
+    """The text a device signs. v3 includes the platform too; v2 is what older clients send."""
+    parts: list[Any] = [version, device, client.id, client.mode, role, ",".join(scopes), signed_at, token, nonce]
     if version == "v3":
-        words += [_normalize_ascii(client.platform), _normalize_ascii(client.device_family)]
-    return "|".join(map(str, words))
+        parts += [_normalize_ascii(client.platform), _normalize_ascii(client.device_family)]
+    return "|".join(map(str, parts))
 
 
 def _normalize_ascii(text: str | None) -> str:

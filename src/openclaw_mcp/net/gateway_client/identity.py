@@ -1,15 +1,15 @@
-"""A device's Ed25519 key: made once, kept in one private file, used to sign `connect`; and the check of such signs."""
+"""A device's Ed25519 key: made once, stored in one private file, used to sign `connect`; and the check of signatures.
+
+The cryptography library (7 MiB) is loaded by the first signature that is made or checked: most gateways see none."""
 
 import base64
 import binascii
 import hashlib
+import secrets
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from msgspec import Struct
 
 from ..files import StateBroken, create_if_absent, read_if_exists, write_atomic
@@ -29,6 +29,9 @@ class DeviceIdentity:
     __slots__ = ("_key", "id", "public_key")
 
     def __init__(self, seed: bytes) -> None:
+        # Here for start-up and memory, see above.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         public = self._key.public_key().public_bytes_raw()
         self.public_key = encode_base64url(public)
@@ -36,11 +39,11 @@ class DeviceIdentity:
 
     @classmethod
     def load(cls, path: Path) -> "DeviceIdentity":
-        """The identity kept at `path`, made at first use. Raises StateBroken for a file that holds none."""
-        fresh = _IdentityFile(version=1, seed=encode_base64url(Ed25519PrivateKey.generate().private_bytes_raw()))
-        kept = create_if_absent(path, msgspec.json.encode(fresh))
+        """The identity stored at `path`, made at first use. Raises StateBroken for a file that holds none."""
+        fresh = _IdentityFile(version=1, seed=encode_base64url(secrets.token_bytes(KEY_BYTES)))
+        stored = create_if_absent(path, msgspec.json.encode(fresh))
         try:
-            return cls(decode_base64(msgspec.json.decode(kept, type=_IdentityFile).seed))
+            return cls(decode_base64(msgspec.json.decode(stored, type=_IdentityFile).seed))
         except ValueError as exc:
             raise StateBroken(
                 f"{path} holds no device identity; restore it, or remove it to become a new device"
@@ -72,7 +75,7 @@ class DeviceTokens:
         try:
             return msgspec.json.decode(data, type=dict[str, str])
         except ValueError as exc:
-            raise StateBroken(f"{self._path} holds no device tokens; remove it to pair anew") from exc
+            raise StateBroken(f"{self._path} holds no device tokens; remove it to pair again") from exc
 
 
 def device_id(public_key: bytes) -> str:
@@ -82,6 +85,10 @@ def device_id(public_key: bytes) -> str:
 def read_public_key(text: str) -> bytes:
     """The raw key out of base64url, base64 or PEM. Raises ValueError."""
     if "BEGIN" in text:
+        # Here for start-up and memory, see above.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
         key = load_pem_public_key(text.encode())
         if not isinstance(key, Ed25519PublicKey):
             raise ValueError("not an Ed25519 key")
@@ -94,6 +101,10 @@ def read_public_key(text: str) -> bytes:
 
 def is_valid_signature(public_key: bytes, text: str, signature: str) -> bool:
     """Whether `signature` over `text` is by that key."""
+    # Here for start-up and memory, see above.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(decode_base64(signature), text.encode())
     except (InvalidSignature, ValueError):

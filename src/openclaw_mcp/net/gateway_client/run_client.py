@@ -1,4 +1,4 @@
-"""A gateway at the other end of a WebSocket, as orders and agents reach it."""
+"""A gateway over WebSocket, as orders and agents use it."""
 
 import asyncio
 import sys
@@ -12,17 +12,17 @@ from ...core.gateway_port import GatewayEventHandler
 from ...core.model import Json
 from ...core.rpc import ADMIN, READ, WRITE
 from ...core.signal import Signal
-from ...protocol.gateway_frames import EventFrame
 from ..state_dir import find_gateway_token
-from .client import CannotConnect, GatewayClient, is_local_gateway
+from .address import is_local_gateway
+from .client import CannotConnect, GatewayClient
 from .handshake import ClientInfo, ClientProfile, Credentials, Signer
 
-RECONNECT_TIMEOUT: Final = 10.0  # seconds a lost gateway has to come back: a restart of ours, a moment without network
+RECONNECT_TIMEOUT: Final = 10.0  # seconds a lost gateway has to come back: a restart, a moment without network
 FRAME_OVERHEAD: Final = 4096  # bytes of a frame that are not its attachments
 
 
 class WebSocketGateway:
-    """Whoever answers there. Entering raises ToolUnavailable when nobody does."""
+    """The gateway at an address. Entering raises ToolUnavailable when none answers."""
 
     is_local = False
     is_lost = False
@@ -30,10 +30,10 @@ class WebSocketGateway:
     def __init__(
         self, url: str, token: str | None, *, signer: Signer | None = None, scopes: tuple[str, ...] = (READ, WRITE)
     ) -> None:
-        me = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
-        introduction = ClientProfile(client=me, scopes=scopes, caps=("tool-events",))
+        client_info = ClientInfo(id="gateway-client", mode="backend", version=__version__, platform=sys.platform)
+        profile = ClientProfile(client=client_info, scopes=scopes, caps=("tool-events",))
         self._url = url
-        self._client = GatewayClient(url, introduction, credentials=Credentials(token=token), signer=signer)
+        self._client = GatewayClient(url, profile, credentials=Credentials(token=token), signer=signer)
         self._gone_signal: Signal[str] = Signal()
         self._give_up_timer: asyncio.TimerHandle | None = None
         self._client.disconnected.connect(self._on_connection_loss)
@@ -73,27 +73,25 @@ class WebSocketGateway:
         return await self._client.call(method, params, within=within)
 
     def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
-        def news(event: EventFrame) -> None:
-            handler(event.event, event.payload)
-
-        deaf = self._client.events.connect(news)
-        quiet = self._client.connected.connect(lambda hello: handler("hello", hello))
-        alone = self._gone_signal.connect(lambda reason: handler("gone", reason))
+        disconnects = (
+            self._client.events.connect(lambda event: handler(event.event, event.payload)),
+            self._client.connected.connect(lambda hello: handler("hello", hello)),
+            self._gone_signal.connect(lambda reason: handler("gone", reason)),
+        )
 
         def stop() -> None:
-            deaf()
-            quiet()
-            alone()
+            for disconnect in disconnects:
+                disconnect()
 
         return stop
 
 
 def make_gateway_client(url: str, token: str | None, folder: Path) -> WebSocketGateway:
-    """A gateway to be entered: this machine's by the token kept here, another one as a device too."""
+    """A gateway to be entered: this machine's by the token stored here, another one also as a device."""
     if is_local_gateway(url):
-        # Who holds this machine's token owns it, and an order of theirs may do what they may.
+        # A holder of this machine's token owns it, and so do its orders.
         return WebSocketGateway(url, token or find_gateway_token(folder), scopes=(READ, WRITE, ADMIN))
-    # Here for start-up: only a gateway elsewhere wants a device, and with it cryptography.
+    # Here for start-up: only a gateway on another machine needs a device key.
     from .identity import DeviceIdentity
 
     return WebSocketGateway(url, token, signer=DeviceIdentity.load(folder / "device.json"))

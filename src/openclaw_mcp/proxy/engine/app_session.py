@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest, ToolBusy, ToolUnavailable
@@ -118,6 +119,17 @@ class AppSession:
         self.session_server: Any = None
         """The caretaker's own: what it built to serve this session."""
         self._find_remote = find_remote
+
+    @property
+    def id(self) -> str:
+        return self.registration.id
+
+    @property
+    def chat_id(self) -> str | None:
+        """The conversation the app lends its tools to, as it calls it."""
+        about = msgspec.json.decode(self.registration.about)
+        chat = about.get("chat_id") or about.get("chatId")
+        return chat if isinstance(chat, str) else None
 
     def replace_tools(self, manifest: ToolManifest) -> None:
         if manifest is not self.manifest:

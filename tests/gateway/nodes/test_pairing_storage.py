@@ -36,13 +36,11 @@ def device(id: str) -> PairedDevice:
 def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
     async def test() -> None:
         rows = MemoryBook()
-        shelf = DatabasePairingStorage(tmp_path / "pairing.json")
-        shelf.repository = rows
+        shelf = DatabasePairingStorage(rows, tmp_path / "pairing.json")
         assert await shelf.load() is None
         book = PairingState(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
         await shelf.save(book)
-        again = DatabasePairingStorage(tmp_path / "pairing.json")
-        again.repository = rows
+        again = DatabasePairingStorage(rows, tmp_path / "pairing.json")
         assert await again.load() == book
         await again.save(PairingState(version=1, key=book.key, devices={"d2": book.devices["d2"]}))
         assert set(rows.rows) == {"(key)", "d2"}
@@ -58,8 +56,7 @@ def test_devices_paired_by_an_older_version_stay_paired(tmp_path: Path) -> None:
         path = tmp_path / "pairing.json"
         book = PairingState(version=1, key="cd" * 32, devices={"d1": device("d1")})
         await FilePairingStorage(path).save(book)
-        shelf = DatabasePairingStorage(path)
-        shelf.repository = MemoryBook()
+        shelf = DatabasePairingStorage(MemoryBook(), path)
         pairing = DevicePairing(shelf)
         await pairing.open()
         token = pairing.device_token("d1", "node")

@@ -10,9 +10,9 @@ import pytest
 
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.model import LOCAL_CALLER
-from openclaw_mcp.gateway.wiring import tools as equipment
+from openclaw_mcp.gateway.wiring import app_tools
+from openclaw_mcp.gateway.wiring.app_tools import AppToolSources
 from openclaw_mcp.gateway.wiring.gateway import GatewayServer
-from openclaw_mcp.gateway.wiring.tools import _AppSources
 from openclaw_mcp.proxy.engine.app_session import AppSession
 from tests.proxy.proxies import Proxy, proxy
 
@@ -26,8 +26,7 @@ class Beside:
         self.proxy = running
         self.gateway = GatewayServer(folder, "t" * 40)
         self.roster = AgentRoster(agents=(AgentProfile(id="main"),))
-        self.apps = _AppSources(self.gateway, running.state, lambda: self.roster)
-        self.apps.open()
+        self.apps = AppToolSources(self.gateway.registry, running.state, lambda: self.roster)
 
     async def register(self, tools: int = 1, **about: Any) -> str:
         names = [{"name": f"tool{number}"} for number in range(tools)]
@@ -42,7 +41,9 @@ class Beside:
 @asynccontextmanager
 async def beside(folder: Path) -> AsyncIterator[Beside]:
     async with proxy() as running:
-        yield Beside(running, folder)
+        made = Beside(running, folder)
+        with made.apps:
+            yield made
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_an_app_that_came_is_lent_to_the_conversation_it_names(
 
 
 def test_one_conversation_is_lent_so_many_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equipment, "MAX_APP_TOOLS", 10)
+    monkeypatch.setattr(app_tools, "MAX_APP_TOOLS", 10)
 
     async def main() -> None:
         async with beside(tmp_path) as house, AsyncExitStack() as apps:

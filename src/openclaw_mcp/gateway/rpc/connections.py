@@ -1,0 +1,57 @@
+"""Every authenticated connection of a gateway, and the events published to them."""
+
+from collections.abc import Iterator, Mapping
+
+from ...core.rpc import RpcEvent
+from ...core.signal import Signal
+from ...protocol.gateway_frames import EncodedEvent
+from .connection import RpcConnection
+from .metrics import RpcMetrics
+
+
+class Connections(Mapping[str, RpcConnection]):
+    """By connection id. Made before anything else of a gateway: everything may publish, and nothing need know more."""
+
+    def __init__(self) -> None:
+        self.connected: Signal[RpcConnection] = Signal()
+        self.disconnected: Signal[RpcConnection] = Signal()
+        self.metrics = RpcMetrics()
+        self._by_id: dict[str, RpcConnection] = {}
+
+    def __getitem__(self, id: str) -> RpcConnection:
+        return self._by_id[id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, connection: RpcConnection) -> None:
+        self._by_id[connection.id] = connection
+        self.connected.emit(connection)
+
+    def remove(self, connection: RpcConnection) -> bool:
+        """Whether it was there."""
+        if self._by_id.pop(connection.id, None) is None:
+            return False
+        self.disconnected.emit(connection)
+        return True
+
+    def publish(self, event: RpcEvent) -> None:
+        """Send an event to every connection that may receive it. Never blocks."""
+        receivers = [
+            connection
+            for connection in self._by_id.values()
+            if connection.may_receive(event.scope, event.name)
+            and (event.topic is None or event.topic in connection.topics or event.other_topic in connection.topics)
+        ]
+        if not receivers:
+            return
+        encoded = EncodedEvent(event.name, event.payload, state_version=event.state_version)
+        for connection in receivers:
+            connection.publish_event(encoded)
+        self.metrics.counters["events", event.name] += len(receivers)
+
+    def connected_devices(self) -> set[str]:
+        return {connection.auth.connect.device.id for connection in self.values() if connection.auth.connect.device}

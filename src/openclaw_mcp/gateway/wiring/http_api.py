@@ -1,0 +1,205 @@
+"""The gateway's HTTP: probes, metrics, `/tools/invoke`, `/mcp`, and the paths of modules."""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+from ... import __version__
+from ...core.errors import ToolError, Unauthorized
+from ...core.json_nesting import JsonTooDeep, decode_json
+from ...core.model import Caller, Json
+from ...core.ports import Toolbox
+from ...core.rpc import RpcError, RpcModule
+from ...core.session_target import BindSession
+from ...mcp.server.http import McpHttp
+from ...mcp.server.http_gate import LOOPBACK_HOSTS, HttpAccessRules, HttpRefusal
+from ...mcp.server.server import McpServer, McpServerInfo
+from ...net import asgi
+from ...net.asgi import App, Receive, Scope, Send
+from ...net.gateway_client.acting_headers import read_session_address
+from ...net.metrics import Metric, format_metrics
+from ...tools.rpc_methods import ToolMethods, error_kind, invoke, operator_caller
+from ..rpc.connections import Connections
+from .process_stats import host_names, resident_memory
+from .status import GatewayStatus
+
+PROBE_PATHS: Final = frozenset({"/health", "/healthz", "/ready", "/readyz"})
+CHANNEL_HOOKS_PREFIX: Final = "/channels/"
+"""Both are served under any Host: to load balancers, who learn nothing more, and to services that authenticate to
+their channel. Every other path is served only under the gateway's own names."""
+ANY_HOST: Final = "*"
+
+
+@runtime_checkable
+class RouteProvider(Protocol):
+    """A module that answers HTTP paths of its own. A path that ends in `/` takes everything below it."""
+
+    def routes(self) -> Mapping[str, App]: ...
+
+
+class HttpAccess:
+    """Who may use the gateway over HTTP: by Host and Origin, then by the shared token."""
+
+    def __init__(self, token: str, *, hosts: frozenset[str], accepts_remote: bool, bind_session: BindSession) -> None:
+        """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it."""
+        self._token = token.encode()
+        self._bind_session = bind_session
+        known = LOOPBACK_HOSTS | hosts | (host_names() if accepts_remote else frozenset())
+        self.rules = HttpAccessRules(
+            identify=self._identify,
+            bind_session=self.bind_session,
+            allowed_hosts=None if ANY_HOST in hosts else known,
+            allow_ip_hosts=accepts_remote,
+            allowed_origins=LOOPBACK_HOSTS | (hosts - {ANY_HOST}),
+        )
+
+    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Why a request from there is refused, whatever it asks for; None: it is not."""
+        scope: Scope = {"client": client, "headers": headers}
+        try:
+            self.rules.check_source(scope, asgi.read_headers(scope))
+        except HttpRefusal as refusal:
+            return f"{refusal.reason}: ask for this machine by its own name, or name it in OPENCLAW_GATEWAY_HOSTS"
+        return None
+
+    def has_token(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request carries the shared token."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+
+    async def bind_session(self, caller: Caller, headers: Mapping[str, str]) -> Caller:
+        """The caller in the session that its headers name; that session's rules apply then."""
+        address = read_session_address({name: (value,) for name, value in headers.items()})
+        return caller if address is None else await self._bind_session(caller, address)
+
+    def _identify(self, headers: Mapping[str, str]) -> Caller:
+        if not self.has_token(headers):
+            raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
+        return operator_caller("gateway-token", entry_point="mcp")
+
+
+class GatewayHttp:
+    """An ASGI app."""
+
+    def __init__(
+        self,
+        access: HttpAccess,
+        tools: Toolbox,
+        tool_methods: ToolMethods,
+        *,
+        status: GatewayStatus,
+        connections: Connections,
+    ) -> None:
+        self._access = access
+        self._tools = tools
+        self._tool_methods = tool_methods
+        self._status = status
+        self._connections = connections
+        info = McpServerInfo(name="openclaw", version=__version__, title="OpenClaw gateway")
+        self._mcp = McpHttp(McpServer(info, tools), access_rules=access.rules)
+        self.exact_routes: dict[str, App] = {
+            "/health": self._liveness,
+            "/healthz": self._liveness,
+            "/ready": self._readiness,
+            "/readyz": self._readiness,
+            "/metrics": self._metrics,
+            "/tools/invoke": self._invoke,
+            "/mcp": self._mcp,
+        }
+        self.prefix_routes: dict[str, App] = {}
+
+    def add(self, module: RpcModule) -> None:
+        """The module's routes, if it has any."""
+        if isinstance(module, RouteProvider):
+            for path, app in module.routes().items():
+                (self.prefix_routes if path.endswith("/") else self.exact_routes)[path] = app
+
+    async def aclose(self) -> None:
+        await self._mcp.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        # The MCP endpoint checks the same rules itself.
+        if path != "/mcp" and path not in PROBE_PATHS and not path.startswith(CHANNEL_HOOKS_PREFIX):
+            refusal = self._access.refusal_reason(scope.get("client"), scope["headers"])
+            if refusal is not None:
+                await _send_error(send, 403, "forbidden", refusal)
+                return
+        app = self.exact_routes.get(path) or next(
+            (app for prefix, app in self.prefix_routes.items() if path.startswith(prefix)), None
+        )
+        if app is None:
+            await _send_error(send, 404, "not_found", f"nothing is at {path[:200]}")
+            return
+        await app(scope, receive, send)
+
+    async def _liveness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asgi.send_json(send, {"ok": True, "status": "live"})
+
+    async def _readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = self._status.loop_monitor.stats()
+        body = {"ready": True, "failing": [], "uptimeMs": self._status.uptime_ms, "eventLoop": loop}
+        await asgi.send_json(send, body)
+
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connections = self._connections
+        metrics = (
+            Metric("openclaw_up_seconds", "gauge", "Time since start.", [({}, self._status.uptime_ms / 1000)]),
+            Metric("openclaw_memory_bytes", "gauge", "Resident memory.", [({}, resident_memory())]),
+            Metric("openclaw_connections", "gauge", "Connections that are in.", [({}, len(connections))]),
+            *connections.metrics.collect(),
+        )
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        await asgi.send_response(send, 200, format_metrics(metrics).encode(), content_type=kind)
+
+    async def _invoke(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await asgi.send_text(send, "Method Not Allowed", status=405, extra={"allow": "POST"})
+            return
+        headers = asgi.read_headers(scope)
+        if not self._access.has_token(headers):
+            await _send_error(send, 401, "unauthorized", "Unauthorized")
+            return
+        try:
+            body = decode_json(await asgi.read_body(receive))
+        except asgi.BodyTooLarge:
+            await _send_error(send, 413, "invalid_request_error", f"the body may hold {asgi.MAX_BODY} bytes")
+            return
+        except ValueError as exc:
+            reason = f"the body can't be kept: {exc}" if isinstance(exc, JsonTooDeep) else "the body is not JSON"
+            await _send_error(send, 400, "invalid_request_error", reason)
+            return
+        caller = await self._access.bind_session(operator_caller("gateway-token", entry_point="http"), headers)
+        status, answer = await self._invoke_tool(caller, body if isinstance(body, dict) else {})
+        await asgi.send_json(send, answer, status=status)
+
+    async def _invoke_tool(self, caller: Caller, body: Json) -> tuple[int, Json]:
+        name, args = body.get("tool") or body.get("name"), body.get("args") or {}
+        if not isinstance(name, str):
+            return 400, {"ok": False, **_error_body("invalid_request", "tools.invoke requires name")}
+        if not isinstance(args, dict):
+            return 400, {"ok": False, **_error_body("invalid_request", "args must be an object")}
+        if isinstance(body.get("action"), str):
+            args = {"action": body["action"], **args}
+        session, agent = (
+            value if isinstance(value, str) else None for value in (body.get("sessionKey"), body.get("agentId"))
+        )
+        try:
+            caller = await self._tool_methods.resolve_session_caller(caller, session, agent)
+            return 200, {"ok": True, "result": await invoke(self._tools, name, args, caller)}
+        except RpcError as exc:
+            return 400, {"ok": False, **_error_body("invalid_request", str(exc))}
+        except ToolError as exc:
+            kind = error_kind(exc)
+            status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
+            return status, {"ok": False, **_error_body(kind, str(exc))}
+
+
+async def _send_error(send: Send, status: int, kind: str, message: str) -> None:
+    await asgi.send_json(send, _error_body(kind, message), status=status)
+
+
+def _error_body(kind: str, message: str) -> Json:
+    return {"error": {"message": message, "type": kind}}
