@@ -365,6 +365,19 @@ def test_a_hello_that_cannot_be_read_is_refused_and_dialled_again(hello: Any, mo
     within(test())
 
 
+def test_a_client_that_found_no_gateway_may_be_entered_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as house:
+            client, port = house.client(), house.port
+            await house.stop()
+            with pytest.raises(CannotConnect):
+                await client.__aenter__()
+            async with running(tmp_path, port=port), client:
+                assert (await client.call("health"))["ok"]
+
+    within(test())
+
+
 def test_a_challenge_that_cannot_be_signed_is_a_refusal() -> None:
     async def test() -> None:
         async def behave(socket: ServerConnection) -> None:

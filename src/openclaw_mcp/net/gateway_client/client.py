@@ -72,7 +72,7 @@ class GatewayClient:
         try:
             await self._get_connection()
         except BaseException:
-            await self._tasks.aclose()
+            await self._tasks.cancel_all()  # and no more: it may be entered again, once there is a gateway
             raise
         if self._redial:
             self._tasks.loop(self._keep_connected, name="redial", on_failure="restart")
