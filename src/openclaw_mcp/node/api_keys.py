@@ -84,7 +84,7 @@ class KeyStore:
             keyring.set_password(SERVICE, name, key)
             return bool(keyring.get_password(SERVICE, name) == key)
         except keyring.errors.KeyringError:
-            return False  # locked, with nobody there to unlock it
+            return False  # locked, and there is no person to unlock it
 
     def _read_from_keyring(self, name: str) -> str | None:
         keyring = self._load_keyring()

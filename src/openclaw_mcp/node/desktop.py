@@ -96,7 +96,7 @@ class DesktopNotifier:
         try:
             async with asyncio.timeout(ANSWER_WAIT):
                 bus = await MessageBus(bus_address=self._bus_address()).connect()
-        except Exception as exc:  # dbus-fast lets through whatever the socket and its own parser raise
+        except Exception as exc:  # dbus-fast lets all errors of the socket and its own parser pass
             raise ToolUnavailable("The desktop session bus can't be reached") from exc
         try:
             yield bus

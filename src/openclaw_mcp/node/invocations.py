@@ -76,7 +76,7 @@ class Invocations:
         except OpenClawError as exc:
             answer |= {"ok": False, "error": {"code": exc.code.upper(), "message": str(exc)}}
         except Exception:  # without an answer the gateway would wait until its time is up
-            logger.exception("node: invocation %s of %s failed, the gateway is told so", id, payload.get("command"))
+            logger.exception("node: invocation %s of %s failed, answering with an error", id, payload.get("command"))
             answer |= {"ok": False, "error": {"code": OpenClawError.code.upper(), "message": FAILED}}
         try:
             await self._call_gateway("node.invoke.result", answer)

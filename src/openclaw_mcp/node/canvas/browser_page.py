@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .open_browser import OpenBrowser, PageResponse
 
 NO_BROWSER: Final = "No Chromium, Chrome, Edge or Brave was found."
-LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it goes on loading afterwards
+LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it continues to load afterwards
 LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
 PAINT_WAIT: Final = 1.0  # seconds for its first picture; a window that is not visible may never paint one
 PAINT_SCRIPT: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"

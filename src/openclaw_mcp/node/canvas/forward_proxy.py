@@ -151,7 +151,7 @@ class ForwardProxy:
         """Options with which Chromium sends everything here, and resolves no host by itself."""
         return [
             f"--proxy-server={self._address}",
-            "--proxy-bypass-list=<-loopback>",  # or it goes to the loopback itself
+            "--proxy-bypass-list=<-loopback>",  # or it connects to the loopback itself
             f"--host-resolver-rules=MAP {PROXY_HOST} 127.0.0.1, MAP * ~NOTFOUND",
             "--disable-quic",
             "--webrtc-ip-handling-policy=disable_non_proxied_udp",

@@ -302,7 +302,7 @@ def check_only_stricter(old: ExecPolicy, new: ExecPolicy) -> None:
     """Raise ToolDenied unless everything `new` allows, `old` allowed, and everything it prompts for was not denied.
 
     Read in order: a rule may be made stricter, an allow rule may go, a deny rule may come anywhere. Nothing else. One
-    that allows in some folder or with some files stays as it is, goes, or denies.
+    that allows in some folder or with some files stays as it is, is removed, or denies.
     """
     if STRICTNESS[new.default_action] < STRICTNESS[old.default_action]:
         raise ToolDenied("the default action may only become stricter from here; use openclaw approvals to loosen it")

@@ -16,14 +16,14 @@ def microphone_options(environ: Mapping[str, str], platform: str = sys.platform)
     if platform == "darwin":
         return ("-f", "avfoundation", "-i", ":default")
     if platform == "win32":
-        return None  # ffmpeg there needs the device's name, which nobody but the user knows
+        return None  # ffmpeg there needs the device's name, which only the user knows
     if has_pulse_server(environ):
         return ("-f", "pulse", "-i", "default")
     return ("-f", "alsa", "-i", "default") if _has_sound_card() else None
 
 
 def find_player(environ: Mapping[str, str], platform: str = sys.platform) -> Sequence[str] | None:
-    """The program, with its options, that plays a sound file named after them; None when nothing can be heard."""
+    """The program, with its options, that plays a sound file named after them; None when sound can't be played."""
     if platform == "darwin":
         return ("afplay",)
     pulse = has_pulse_server(environ)

@@ -256,7 +256,7 @@ class TtsCapability:
             self._utterances.discard(utterance)
 
     async def _play_with_dispatcher(self, call: ToolCall, text: str, utterance: "_Utterance") -> None:
-        """Have speech-dispatcher say it. It goes on by itself, so it must be stopped too."""
+        """Have speech-dispatcher say it. It continues by itself, so it must be stopped too."""
         try:
             await self._play(call, (self._program_path("spd-say"), "--wait", "--", text), None, utterance)
         except BaseException:
@@ -281,7 +281,7 @@ class TtsCapability:
             await self._play(call, (*player, str(path)), voices.wav_seconds(speech), utterance)
 
     async def _convert_to_wav(self, speech: Speech) -> Speech:
-        """Most players know WAV only. Without ffmpeg the sound goes to them as it came."""
+        """Most players know WAV only. Without ffmpeg they get the sound unchanged."""
         program = ffmpeg.find_ffmpeg()
         if program is None:
             return speech
