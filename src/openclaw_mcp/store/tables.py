@@ -1,13 +1,13 @@
 """The tables, as both SQLite and PostgreSQL have them. Times are Unix milliseconds, JSON is text."""
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     Column,
-    Connection,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -19,9 +19,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    event,
     text,
 )
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 metadata = MetaData(
     naming_convention={
@@ -35,16 +35,6 @@ metadata = MetaData(
 # SQLite numbers rows by itself only in a column declared INTEGER, which there holds 64 bits anyway.
 Big = BigInteger().with_variant(Integer, "sqlite")
 FALSE, ZERO = text("false"), text("0")
-
-
-@event.listens_for(metadata, "before_create")
-def _set_conditions(_metadata: MetaData, connection: Connection, **_options: Any) -> None:
-    """Give PostgreSQL the conditions of partial indexes. To name them at the index (`postgresql_where`) would load that
-    dialect at every start, a tenth of the store's import."""
-    if connection.dialect.name == "postgresql":
-        for index in (index for table in metadata.tables.values() for index in table.indexes):
-            if (condition := index.dialect_options["sqlite"]["where"]) is not None:
-                index.dialect_kwargs["postgresql_where"] = condition
 
 
 schema_revision = Table(
@@ -139,9 +129,6 @@ SEARCH_STATEMENTS: Final = {
     ),
 }
 """What `search` needs beside the table, in each database's own language."""
-for _dialect, _statements in SEARCH_STATEMENTS.items():
-    for _statement in _statements:
-        event.listen(messages, "after_create", DDL(_statement).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]  # theirs
 
 runs = Table(
     "runs",
@@ -404,3 +391,15 @@ system_events = Table(
     Column("text", Text, nullable=False),
 )
 Index("ix_system_events_of_session", system_events.c.session_key, system_events.c.id)
+
+
+def create_statements(dialect: Dialect) -> Iterator[str]:
+    """What makes all tables of a new database, with their indexes and the search objects."""
+    for table in metadata.sorted_tables:
+        yield str(CreateTable(table).compile(dialect=dialect))
+        for index in table.indexes:
+            # To name the condition at the index (`postgresql_where`) would load that dialect at every start.
+            if dialect.name == "postgresql" and (condition := index.dialect_options["sqlite"]["where"]) is not None:
+                index.dialect_kwargs["postgresql_where"] = condition
+            yield str(CreateIndex(index).compile(dialect=dialect))
+    yield from SEARCH_STATEMENTS[dialect.name]
