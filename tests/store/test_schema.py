@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -214,3 +216,22 @@ def test_every_partial_index_is_partial_on_both_databases(where: str) -> None:
             assert await store.read(lambda c: inspect(c).has_table("sessions"))
 
     asyncio.run(story())
+
+
+OPEN_SQLITE = """
+import sys
+from openclaw_mcp.store.store import SqlStore
+SqlStore(sys.argv[1]).close()
+print([name for name in sys.modules if name.startswith("sqlalchemy.dialects.postgresql")])
+"""
+
+
+def test_a_sqlite_store_does_not_load_the_code_for_postgresql(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OPEN_SQLITE, str(tmp_path / "db")],
+        timeout=60,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.strip() == "[]"

@@ -4,11 +4,13 @@ Rules about tools may go by provider. So the code that asks a model and the code
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .config.agents import ModelFallbacks, ModelSetting
 from .model import Json
-from .sessions import RunOptions
+
+if TYPE_CHECKING:
+    from .sessions import RunOptions
 
 ModelApi = Literal["openai", "anthropic", "openclaw"]
 
@@ -75,7 +77,7 @@ def model_from_settings(settings: Json) -> str | None:
     return f"{provider}/{model}" if isinstance(provider, str) and provider and "/" not in model else model
 
 
-def model_for_run(options: RunOptions, entry: Json) -> str | None:
+def model_for_run(options: "RunOptions", entry: Json) -> str | None:
     """The model that a run asks for, or else the entry of its session."""
     own = {"model": options.model, "provider": options.provider}
     return model_from_settings({**entry, **{name: value for name, value in own.items() if value is not None}})

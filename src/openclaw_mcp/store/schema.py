@@ -5,7 +5,7 @@ from typing import Final
 from sqlalchemy import Connection, insert, inspect, select, text
 
 from ..core.errors import StoreDamaged, StoreError
-from .tables import metadata, schema_revision
+from .tables import create_statements, schema_revision
 
 REVISION: Final = "0005"
 """The layout of `tables`. A change of it gets the next number, and a step in `prepare_schema` that alters the tables of
@@ -19,7 +19,8 @@ def prepare_schema(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": SCHEMA_LOCK})
     found = _read_revision(connection)
     if found is None:
-        metadata.create_all(connection, checkfirst=False)
+        for statement in create_statements(connection.dialect):  # half the time of `metadata.create_all`
+            connection.exec_driver_sql(statement)
         connection.execute(insert(schema_revision).values(version_num=REVISION))
     elif found > REVISION:
         raise StoreDamaged(

@@ -1,12 +1,13 @@
 """The tables, as both SQLite and PostgreSQL have them. Times are Unix milliseconds, JSON is text."""
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -18,9 +19,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    event,
     text,
 )
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 metadata = MetaData(
     naming_convention={
@@ -34,12 +35,6 @@ metadata = MetaData(
 # SQLite numbers rows by itself only in a column declared INTEGER, which there holds 64 bits anyway.
 Big = BigInteger().with_variant(Integer, "sqlite")
 FALSE, ZERO = text("false"), text("0")
-
-
-def _only(condition: str) -> Any:
-    """Options of an index that holds only the rows which meet `condition`."""
-    where = text(condition)
-    return {"sqlite_where": where, "postgresql_where": where}
 
 
 schema_revision = Table(
@@ -134,9 +129,6 @@ SEARCH_STATEMENTS: Final = {
     ),
 }
 """What `search` needs beside the table, in each database's own language."""
-for _dialect, _statements in SEARCH_STATEMENTS.items():
-    for _statement in _statements:
-        event.listen(messages, "after_create", DDL(_statement).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]  # theirs
 
 runs = Table(
     "runs",
@@ -161,8 +153,8 @@ runs = Table(
     Column("merged_into", String(256)),
 )
 # This index is the lock: a session with a running run can't get a second one, from any process.
-Index("uq_runs_one_per_session", runs.c.session, unique=True, **_only("status = 'running'"))
-Index("ix_runs_open", runs.c.session, runs.c.id, **_only("status IN ('queued', 'running')"))
+Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=text("status = 'running'"))
+Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=text("status IN ('queued', 'running')"))
 
 blobs = Table(
     "blobs",
@@ -295,7 +287,7 @@ inbox = Table(
     Column("heard", Text),
     UniqueConstraint("channel", "account", "message"),
 )
-Index("ix_inbox_owed", inbox.c.id, **_only("status <> 'done'"))
+Index("ix_inbox_owed", inbox.c.id, sqlite_where=text("status <> 'done'"))
 
 acquaintances = Table(
     "acquaintances",
@@ -358,7 +350,7 @@ cron_jobs = Table(
     Column("state", Text, nullable=False),
 )
 # What the scheduler reads: the next job due that is not running. Ten thousand others cost nothing.
-Index("ix_cron_jobs_due", cron_jobs.c.next_at, **_only("running IS NULL AND next_at IS NOT NULL"))
+Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=text("running IS NULL AND next_at IS NOT NULL"))
 Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
 
 cron_runs = Table(
@@ -385,9 +377,9 @@ cron_runs = Table(
     Column("reap_at", Big),
 )
 Index("ix_cron_runs_of_job", cron_runs.c.job_id, cron_runs.c.id)
-Index("ix_cron_runs_going", cron_runs.c.owner, **_only("status = 'running'"))
+Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=text("status = 'running'"))
 Index("ix_cron_runs_ended", cron_runs.c.ended_at)
-Index("ix_cron_runs_reap", cron_runs.c.reap_at, **_only("reap_at IS NOT NULL"))
+Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=text("reap_at IS NOT NULL"))
 
 system_events = Table(
     "system_events",
@@ -399,3 +391,15 @@ system_events = Table(
     Column("text", Text, nullable=False),
 )
 Index("ix_system_events_of_session", system_events.c.session_key, system_events.c.id)
+
+
+def create_statements(dialect: Dialect) -> Iterator[str]:
+    """What makes all tables of a new database, with their indexes and the search objects."""
+    for table in metadata.sorted_tables:
+        yield str(CreateTable(table).compile(dialect=dialect))
+        for index in table.indexes:
+            # To name the condition at the index (`postgresql_where`) would load that dialect at every start.
+            if dialect.name == "postgresql" and (condition := index.dialect_options["sqlite"]["where"]) is not None:
+                index.dialect_kwargs["postgresql_where"] = condition
+            yield str(CreateIndex(index).compile(dialect=dialect))
+    yield from SEARCH_STATEMENTS[dialect.name]
