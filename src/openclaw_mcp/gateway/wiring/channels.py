@@ -68,13 +68,13 @@ async def open_channels(
     )
     files = FileRules(state=folder, roster=roster, config=current, token=token)
     actions = MessageActions(
-        service.accounts, service.sender, MediaLoader(), config=current, file_access=files.access_for,
-        tool_refusal=tool_refusal,
+        accounts=service.accounts, sender=service.sender, media=MediaLoader(), config=current,
+        file_access=files.access_for, tool_refusal=tool_refusal,
     )  # fmt: skip
     contexts = ActionContexts(service.accounts, service.routes)
     methods = ChannelMethods(
-        actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
-        outbox=service.outbox,
+        actions=actions, contexts=contexts, accounts=service.accounts, runner=service.runner,
+        approvals=service.approvals, outbox=service.outbox,
     )  # fmt: skip
     async with service, Tasks("channels") as tasks:
         changed = asyncio.Event()
