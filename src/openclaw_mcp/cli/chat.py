@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 from ..core.errors import OpenClawError
@@ -13,15 +14,15 @@ from ..net.gateway_client.client import GatewayClient
 from ..protocol.gateway_frames import EventFrame
 from . import gateway_connection
 
-REPLY_GRACE: Final = 3.0  # seconds a run's answer may take from its end to the conversation
-HISTORY_LIMIT: Final = 10  # messages shown of what was said before
+REPLY_GRACE: Final = 3.0  # seconds from a run's end until its reply is in the conversation
+HISTORY_LIMIT: Final = 10  # earlier messages that are shown
 END_STATES: Final = ("final", "error", "aborted")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("conversation", nargs="?", default="main", help="its name; any will do (default main)")
-    parser.add_argument("-m", "--message", help="say this, print the answer and leave")
-    parser.add_argument("--as", dest="sender", metavar="ID", help="speak for somebody else; access rules apply to them")
+    parser.add_argument("conversation", nargs="?", default="main", help="its name; any is possible (default main)")
+    parser.add_argument("-m", "--message", help="send this, print the answer and exit")
+    parser.add_argument("--as", dest="sender", metavar="ID", help="write as another sender; access rules apply to them")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with -m: wait this long")
     gateway_connection.add_connection_options(parser)
 
@@ -29,17 +30,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_chat(options))
-    except RpcError as fault:
-        raise OpenClawError(str(fault)) from None
+    except RpcError as exc:
+        raise OpenClawError(str(exc)) from None
 
 
 async def _chat(options: argparse.Namespace) -> int:
     async with gateway_connection.connect_from_options(options) as client:
-        talk = ChatTerminal(client, options.conversation, options.sender)
-        await talk.subscribe()
+        terminal = ChatTerminal(client, options.conversation, options.sender)
+        await terminal.subscribe()
         if options.message is not None:
-            return await talk.send_once(options.message, seconds=options.timeout)
-        return await talk.run_interactive()
+            return await terminal.send_once(options.message, seconds=options.timeout)
+        return await terminal.run_interactive()
 
 
 class ChatTerminal:
@@ -51,18 +52,18 @@ class ChatTerminal:
         self._sender = sender
         self._prints_deltas = sys.stdout.isatty()
         self._run_id: str | None = None
-        self._run_started = False
-        self._run_ended = asyncio.Event()
-        self._reply_shown = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when one of the next three has changed."""
+        self._run_started = self._run_ended = self._reply_shown = False
         self._streamed_text = ""
 
     async def subscribe(self) -> None:
         self._client.events.connect(self._on_event)
-        told = await self._client.call("local.subscribe", {"conversation": self._conversation})
-        self._conversation = told["conversation"]
+        subscribed = await self._client.call("local.subscribe", {"conversation": self._conversation})
+        self._conversation = subscribed["conversation"]
 
     async def send_once(self, text: str, *, seconds: float) -> int:
-        """Say it and wait for what comes of it. 1: nothing came in time, or the agent failed."""
+        """Send it and wait for the reply. Returns 1 when none came in time, or the agent failed."""
         try:
             async with asyncio.timeout(seconds):
                 await self._send(text)
@@ -74,7 +75,7 @@ class ChatTerminal:
         return 1 if ended["status"] == "error" else 0
 
     async def run_interactive(self) -> int:
-        """Until the end of input."""
+        """Send every line until the end of input."""
         page = await self._client.call("local.read", {"conversation": self._conversation, "limit": HISTORY_LIMIT})
         for message in page["messages"]:
             _show_message(message)
@@ -90,33 +91,29 @@ class ChatTerminal:
         return 0
 
     async def _send(self, text: str) -> None:
-        self._run_started, self._streamed_text = False, ""
-        self._run_ended.clear()
-        self._reply_shown.clear()
-        key = str(uuid.uuid4())
-        given: Json = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True}
+        self._run_started = self._run_ended = self._reply_shown = False
+        self._streamed_text, key = "", str(uuid.uuid4())
+        params: Json = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True}
         if self._sender is not None:
-            given["sender"] = {"id": self._sender}
-        said = await self._client.call("local.send", given)
-        self._run_id = said["runId"]
+            params["sender"] = {"id": self._sender}
+        self._run_id = (await self._client.call("local.send", params))["runId"]
 
     async def _wait_for_reply(self) -> None:
-        """Until the run is over and its answer here; or, where no run began, until we are answered all the same."""
-        over = asyncio.ensure_future(self._run_ended.wait())
-        answered = asyncio.ensure_future(self._reply_shown.wait())
+        """Until the run has ended and its reply is shown; or until a reply is shown without a run, as to a command."""
         try:
-            while not self._run_ended.is_set():
-                waiting = {over} if self._run_started or answered.done() else {over, answered}
-                await asyncio.wait(waiting, timeout=REPLY_GRACE, return_when=asyncio.FIRST_COMPLETED)
-                if answered.done() and not self._run_started:
-                    return
-            await asyncio.wait({answered}, timeout=REPLY_GRACE)
+            while not self._run_ended and (self._run_started or not self._reply_shown):
+                await self._wait_for_change()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPLY_GRACE):
+                    while not self._reply_shown:
+                        await self._wait_for_change()
         finally:
-            over.cancel()
-            answered.cancel()
-            await asyncio.gather(over, answered, return_exceptions=True)
-            if self._streamed_text and not self._reply_shown.is_set():
+            if self._streamed_text and not self._reply_shown:
                 print(flush=True)
+
+    async def _wait_for_change(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
 
     def _on_event(self, event: EventFrame) -> None:
         payload: Any = event.payload
@@ -128,19 +125,20 @@ class ChatTerminal:
             message = payload.get("message")
             if payload.get("kind") == "added" and isinstance(message, dict) and message.get("fromMe"):
                 self._show_reply(message)
-                self._reply_shown.set()
+                self._reply_shown = True
+        self._changed.set()
 
     def _on_chat_event(self, payload: Json) -> None:
         self._run_started = True
         state = payload.get("state")
         if state in END_STATES:
-            self._run_ended.set()
+            self._run_ended = True
         elif state == "delta" and self._prints_deltas and not payload.get("replace"):
             print(payload.get("deltaText", ""), end="", flush=True)
             self._streamed_text += payload.get("deltaText", "")
 
     def _show_reply(self, message: Json) -> None:
-        """The message as it was sent; what of it was streamed is not shown again."""
+        """Show the message as it was sent, without what was streamed of it before."""
         text = str(message.get("text", ""))
         if self._streamed_text and text.startswith(self._streamed_text.strip()):
             print(text[len(self._streamed_text.strip()) :], flush=True)
@@ -153,9 +151,9 @@ class ChatTerminal:
 
 
 def _show_message(message: Json, *, with_name: bool = True) -> None:
-    who = message["sender"].get("name") or message["sender"].get("id")
+    name = message["sender"].get("name") or message["sender"].get("id")
     text = str(message.get("text", ""))
-    print(f"{who}: {text}" if with_name else text, flush=True)
+    print(f"{name}: {text}" if with_name else text, flush=True)
     _show_files(message)
 
 

@@ -1,46 +1,35 @@
-"""`openclaw outbox`: messages that wait to be sent or could not be; try again, or forget them."""
+"""`openclaw outbox`: messages that wait to be sent or failed; send them again, or drop them."""
 
 import argparse
-import asyncio
 import json
 from datetime import datetime
-from typing import Any
 
-from ..core.errors import OpenClawError
 from ..core.model import Json
-from ..core.rpc import RpcError
-from . import gateway_connection
+from .channels import call_gateway, common_arguments
 from .commands import repeat_options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser)
+    common_arguments(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="ACTION", title="without an action: list what waits or failed")
     listing = verbs.add_parser("list", help="the newest first")
     listing.add_argument("--status", choices=("queued", "failed", "sent"))
     listing.add_argument("--limit", type=int, default=100)
-    for verb, meaning in (("retry", "try to send it again, now"), ("drop", "forget it; it is never sent")):
-        one = verbs.add_parser(verb, help=meaning)
-        one.add_argument("id", help="as the list shows it")
-    repeat_options(_common_arguments, *verbs.choices.values())
-
-
-def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    gateway_connection.add_connection_options(parser)
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    for verb, meaning in (("retry", "send it again, now"), ("drop", "delete it; it is never sent")):
+        command = verbs.add_parser(verb, help=meaning)
+        command.add_argument("id", help="as the list shows it")
+    repeat_options(common_arguments, *verbs.choices.values())
 
 
 def run(options: argparse.Namespace) -> int:
     if options.verb in ("retry", "drop"):
-        answer = asyncio.run(_call_gateway(options, f"outbox.{options.verb}", {"id": options.id}))
-        words = "It is tried again now." if options.verb == "retry" else "Dropped."
-        print(json.dumps(answer) if options.json else words)
+        answer = call_gateway(options, f"outbox.{options.verb}", {"id": options.id})
+        text = "It is sent again now." if options.verb == "retry" else "Dropped."
+        print(json.dumps(answer) if options.json else text)
         return 0
-    wanted: Json = {"limit": getattr(options, "limit", 100)}
     status = getattr(options, "status", None)
-    if status is not None:
-        wanted["status"] = status
-    answer = asyncio.run(_call_gateway(options, "outbox.list", wanted))
+    params: Json = {"limit": getattr(options, "limit", 100)} | ({"status": status} if status else {})
+    answer = call_gateway(options, "outbox.list", params)
     items = [item for item in answer["items"] if status is not None or item["status"] != "sent"]
     if options.json:
         print(json.dumps(items, indent=2, ensure_ascii=False))
@@ -50,14 +39,6 @@ def run(options: argparse.Namespace) -> int:
     if not items:
         print("Nothing waits and nothing failed." if status is None else f"Nothing is {status}.")
     return 0
-
-
-async def _call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
-    async with gateway_connection.connect_from_options(options) as client:
-        try:
-            return await client.call(method, params)
-        except RpcError as fault:
-            raise OpenClawError(str(fault)) from None
 
 
 def _show_item(item: Json) -> None:

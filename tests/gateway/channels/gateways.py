@@ -162,18 +162,22 @@ class House:
         )
         service = self.mailroom
         self.actions = MessageActions(
-            service.accounts,
-            service.sender,
-            MediaLoader(allow_private_network=True),
+            accounts=service.accounts,
+            sender=service.sender,
+            media=MediaLoader(allow_private_network=True),
             config=lambda: read_config(self.config),
             file_access=lambda _: FileAccess(folders=(folder / "media",)),
             tool_refusal=lambda caller, tool: None,
         )
         contexts = ActionContexts(service.accounts, service.routes)
         methods = ChannelMethods(
-            self.actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
+            actions=self.actions,
+            contexts=contexts,
+            accounts=service.accounts,
+            runner=service.runner,
+            approvals=service.approvals,
             outbox=service.outbox,
-        )  # fmt: skip
+        )
         self._methods: dict[str, RpcMethod] = {
             method.name: method for module in (methods, self.local) for method in module.methods()
         }

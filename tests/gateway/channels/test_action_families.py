@@ -1,6 +1,5 @@
 """Rules that hold for every message action, each asked of all of them: trying out, crossing over, where it goes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from openclaw_mcp.core.channel import (
     ChatAddress,
     DeliveryReceipt,
     OutboundMessage,
+    Poll,
     StoredMessage,
 )
 from openclaw_mcp.core.errors import ToolError
@@ -82,11 +82,9 @@ class Recorder(Twin):
         self.done.append(("read", address.to, limit, before))
         return [StoredMessage(id="7", sender=Sender(id="1", username="u", name="n", e164="+1"), text="hi", at=5)]
 
-    async def send_poll(
-        self, address: ChatAddress, question: str, options: Sequence[str], *, many: bool, key: str
-    ) -> DeliveryReceipt:
-        self.done.append(("poll", address.to, question, tuple(options), many))
-        return await super().send(address, OutboundMessage(text=question), key=key)
+    async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
+        self.done.append(("poll", address.to, poll.question, poll.options, poll.many))
+        return await super().send(address, OutboundMessage(text=poll.question), key=key)
 
 
 def aimed(action: str, params: Json, target: str) -> Json:

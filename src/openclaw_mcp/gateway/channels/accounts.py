@@ -18,20 +18,11 @@ logger = logging.getLogger(__name__)
 
 STATUS_WAIT: Final = 5.0  # seconds a channel has to report its status
 ABILITY_DESCRIPTIONS: Final[Mapping[Ability, str]] = {
-    "send": "send messages",
-    "reply": "reply to messages",
-    "thread": "write in threads",
-    "broadcast": "send to several conversations",
-    "react": "react to messages",
-    "delete": "delete messages",
-    "attachment": "send attachments",
-    "effect": "send messages with an effect",
-    "pin": "pin messages",
-    "read": "read messages",
-    "edit": "edit messages",
-    "typing": "show that somebody types",
-    "poll": "make polls",
-}
+    "send": "send messages", "reply": "reply to messages", "thread": "write in threads",
+    "broadcast": "send to several conversations", "react": "react to messages", "delete": "delete messages",
+    "attachment": "send attachments", "effect": "send messages with an effect", "pin": "pin messages",
+    "read": "read messages", "edit": "edit messages", "typing": "show that somebody types", "poll": "make polls",
+}  # fmt: skip
 AccountKey = tuple[str, str]
 """A channel's name and the account's id."""
 

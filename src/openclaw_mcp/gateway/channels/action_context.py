@@ -34,16 +34,15 @@ class ActionContext(Struct, frozen=True, kw_only=True):
     """The conversations, and the threads in them, that `policy_caller` is in by its credential."""
 
 
-class ActionContexts:
+class ActionContexts(Struct, frozen=True):
     """Makes the context of a caller."""
 
-    def __init__(self, accounts: ChannelAccounts, routes: SessionRoutes) -> None:
-        self._accounts = accounts
-        self._routes = routes
+    accounts: ChannelAccounts
+    routes: SessionRoutes
 
     async def of_session(self, session: str | None, context: ActionContext) -> ActionContext:
         """`context` in this session, at the conversation its latest message came from."""
-        address = None if session is None else await self._routes.find_address(session)
+        address = None if session is None else await self.routes.find_address(session)
         return replace(context, session=session, address=address)
 
     async def of_agent(self, caller: Caller) -> ActionContext:
@@ -55,7 +54,7 @@ class ActionContexts:
         grant = caller.grant or caller.session_grant or Grant()
         named, route = self._grant_address(grant), None
         if caller.session is not None and (named is None or grant.handed_on):
-            route = await self._routes.find_address(caller.session)
+            route = await self.routes.find_address(caller.session)
         address = route or named
         return ActionContext(
             session=caller.session, address=address, agent=grant.agent, origin="tool",
@@ -68,7 +67,7 @@ class ActionContexts:
     def _grant_address(self, grant: Grant) -> ChatAddress | None:
         """The conversation a credential names, as its channel writes it."""
         if grant.channel and grant.to:
-            account = grant.account or self._accounts.default_account_id(grant.channel)
+            account = grant.account or self.accounts.default_account_id(grant.channel)
             address = ChatAddress(channel=grant.channel, account=account, to=grant.to, thread=grant.thread)
             with suppress(ChannelError):
                 return self.normalize(address)
@@ -80,5 +79,5 @@ class ActionContexts:
 
     def normalize(self, address: ChatAddress) -> ChatAddress:
         """The address as its channel writes it; unchanged without a channel. Raises ChannelError for a bad target."""
-        account = self._accounts.find(address)
+        account = self.accounts.find(address)
         return address if account is None else replace(address, to=account.channel.normalize_target(address.to))

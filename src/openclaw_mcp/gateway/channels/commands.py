@@ -1,12 +1,10 @@
-"""Chat commands that the gateway executes itself: `/new`, `/reset`, `/stop`, `/status`, `/whoami`, `/help`."""
+"""Chat commands to the gateway itself: `/new`, `/reset`, `/stop`, `/status`, `/whoami`, `/help`. Pure."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import Struct
 
 from ...core.channel import InboundMessage
-from ...core.ports import RunExecutor
 
 COMMAND_HELP: Final = {
     "/new": "begin a new conversation; words after it are its first message",
@@ -42,20 +40,9 @@ def is_urgent(text: str) -> bool:
     return command is not None and command.name == "/stop"
 
 
-async def execute_command(
-    command: ChatCommand,
-    message: InboundMessage,
-    session: str,
-    runner: RunExecutor,
-    reset_session: Callable[[str], Awaitable[object]],
-) -> str:
-    """Execute it; returns the answer."""
+def answer_command(command: ChatCommand, message: InboundMessage, session: str) -> str:
+    """The answer to a command that changes nothing."""
     match command.name:
-        case "/stop":
-            return "Stopped." if await runner.abort(session) else "Nothing was going on."
-        case "/new" | "/reset":
-            await reset_session(session)
-            return "A new conversation begins."
         case "/status":
             return f"Session {session} on {message.address.channel}."
         case "/whoami":

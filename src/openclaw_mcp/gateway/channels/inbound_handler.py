@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from ...core.agents import AgentRoster
 from ...core.channel import InboundMessage
@@ -40,36 +41,31 @@ def run_id_of(message: InboundMessage) -> str:
     return id if len(id) <= MAX_RUN_ID_LENGTH else f"{address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
 
 
-class InboundHandler:
+class InboundHandler(Struct, frozen=True, kw_only=True):
     """Handles one message at a time; order and retries are `inbox.InboundProcessor`'s."""
 
-    def __init__(
-        self, inbox: Inbox, runner: RunExecutor, *, accounts: ChannelAccounts, approvals: SenderApprovals,
-        routes: SessionRoutes, sender: MessageSender, config: Callable[[], Config],
-        roster: Callable[[], AgentRoster], reset_session: Callable[[str], Awaitable[object]],
-    ) -> None:  # fmt: skip
-        self._inbox = inbox
-        self._runner = runner
-        self._accounts = accounts
-        self._approvals = approvals
-        self._routes = routes
-        self._sender = sender
-        self._config = config
-        self._roster = roster
-        self._reset_session = reset_session
+    inbox: Inbox
+    runner: RunExecutor
+    accounts: ChannelAccounts
+    approvals: SenderApprovals
+    routes: SessionRoutes
+    sender: MessageSender
+    config: Callable[[], Config]
+    roster: Callable[[], AgentRoster]
+    reset_session: Callable[[str], Awaitable[object]]
 
     async def handle(self, entry: InboxEntry) -> PendingReply | None:
         """The reply that has to follow; None when nothing remains to be done. May be repeated after a failure."""
         message, address = entry.message, entry.message.address
         if entry.status == "asked":
             return _pending_reply(entry, entry.run_id or "", entry.session or "")
-        rules = self._accounts.rules_for(address)
+        rules = self.accounts.rules_for(address)
         if rules is None:
             logger.info("inbox: message %d dropped (channel %s is no longer configured)", entry.id, address.channel)
             return None
-        owners = self._config().commands.owner_allow_from
+        owners = self.config().commands.owner_allow_from
         owner = is_owner(message.sender, owners, channel=address.channel, vouched=message.vouched)
-        verdict = check_access(message, rules, owner=owner, approved=self._approvals.approved_for(address))
+        verdict = check_access(message, rules, owner=owner, approved=self.approvals.approved_for(address))
         if verdict.outcome == "in":
             return await self._answer(entry, owner=owner)
         if verdict.outcome == "pair":
@@ -79,19 +75,19 @@ class InboundHandler:
         return None
 
     async def _send_pairing_code(self, message: InboundMessage) -> None:
-        request = await self._approvals.request(message)
+        request = await self.approvals.request(message)
         if request is not None:
             text = (
                 f"I don't know you yet. Your pairing code is {request.code}. The owner lets you in with\n"
                 f"openclaw channels pairing approve {request.channel} {request.code}"
             )
             key = f"pairing:{request.channel}:{request.account}:{request.code}"
-            await self._sender.send_notice(message.address, text, key=key)
+            await self.sender.send_notice(message.address, text, key=key)
 
     async def _answer(self, entry: InboxEntry, *, owner: bool) -> PendingReply | None:
         """Execute a command; submit any other text, and what follows `/new`, to the agent."""
         message, run_id = entry.message, run_id_of(entry.message)
-        session = session_for(message, self._config(), self._roster(), owner=owner)
+        session = session_for(message, self.config(), self.roster(), owner=owner)
         # Whether another person than the owner writes in the owner's own session.
         shared = not owner and message.chat == "direct" and ":direct:" not in session.key
         command = commands.parse_command(message.text)
@@ -99,7 +95,7 @@ class InboundHandler:
         if command is not None:
             refused = shared and command.name in commands.OWNER_COMMANDS
             notice = commands.OWNER_ONLY_REPLY if refused else await self._execute(command, message, session.key)
-            await self._sender.send_notice(message.address, notice, key=f"command:{run_id}")
+            await self.sender.send_notice(message.address, notice, key=f"command:{run_id}")
             if refused or not text:
                 return None
         if not text.strip() and not message.attachments and not message.files:
@@ -109,21 +105,28 @@ class InboundHandler:
             text = f"{sender.name or sender.username or sender.id or 'somebody'}: {text}"
         request = await self._build_request(message, session, text, run_id, owner=owner)
         run_id = await self._submit(request)
-        await self._routes.save(session.key, message.address)
-        await self._inbox.link_run(entry.id, run_id=run_id, session=session.key)
+        await self.routes.save(session.key, message.address)
+        await self.inbox.link_run(entry.id, run_id=run_id, session=session.key)
         return _pending_reply(entry, run_id, session.key)
 
     async def _execute(self, command: commands.ChatCommand, message: InboundMessage, session: str) -> str:
-        return await commands.execute_command(command, message, session, self._runner, self._reset_session)
+        """Returns the answer."""
+        match command.name:
+            case "/stop":
+                return "Stopped." if await self.runner.abort(session) else "Nothing was going on."
+            case "/new" | "/reset":
+                await self.reset_session(session)
+                return "A new conversation begins."
+        return commands.answer_command(command, message, session)
 
     async def _build_request(
         self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
     ) -> RunRequest:
-        mode = self._config().messages.queue_mode
+        mode = self.config().messages.queue_mode
         queue_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         sender = message.sender.name or message.sender.id
         options = RunOptions(sender=sender, grant=message_grant(message, owner=owner), answers_in_conversation=True)
-        files = await fetch_attachments(self._accounts.find_channel(message.address), message.files)
+        files = await fetch_attachments(self.accounts.find_channel(message.address), message.files)
         return RunRequest(
             run_id=run_id, session=session, message=text, attachments=(*message.attachments, *files), mode=queue_mode,
             options=options,
@@ -134,7 +137,7 @@ class InboundHandler:
         session, run_id = request.session.key, request.run_id
         while True:
             try:
-                admission = await self._runner.submit(request)
+                admission = await self.runner.submit(request)
             except RpcError as exc:
                 if not exc.retryable:
                     raise

@@ -57,25 +57,15 @@ class ActionResult(Struct, frozen=True, kw_only=True, rename="camel"):
     poll_result: Json | UnsetType = UNSET
 
 
-class MessageActions:
+class MessageActions(Struct, frozen=True, kw_only=True):
     """`file_access` decides which files a caller may send, `tool_refusal` which tools it may use."""
 
-    def __init__(
-        self,
-        accounts: ChannelAccounts,
-        sender: MessageSender,
-        media: MediaLoader,
-        *,
-        config: Callable[[], Config],
-        file_access: Callable[[ActionContext], FileAccess],
-        tool_refusal: DenialCheck,
-    ) -> None:
-        self._accounts = accounts
-        self._sender = sender
-        self._media = media
-        self._config = config
-        self._file_access = file_access
-        self._tool_refusal = tool_refusal
+    accounts: ChannelAccounts
+    sender: MessageSender
+    media: MediaLoader
+    config: Callable[[], Config]
+    file_access: Callable[[ActionContext], FileAccess]
+    tool_refusal: DenialCheck
 
     async def perform(self, action: str, params: Json, context: ActionContext, *, key: str) -> ActionResult:
         """Raises ChannelError with a text for the caller, and ToolDenied when the action counts as a tool that the
@@ -112,7 +102,7 @@ class MessageActions:
         self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str
     ) -> PostResult | None:
         """None: nothing was sent, because it is a dry run."""
-        account = self._accounts.require(address)
+        account = self.accounts.require(address)
         account.require_used(
             {"reply": request.reply_to, "thread": address.thread, "effect": request.effect, "attachment": request.media}
         )
@@ -121,12 +111,9 @@ class MessageActions:
         message = OutboundMessage(
             text=self._add_origin_marker(request.text, address, context),
             attachments=await self._load_attachments(request, context, max_bytes=account.media_limit),
-            reply_to=request.reply_to,
-            effect=request.effect,
-            silent=request.silent,
-            extra=request.extra,
-        )
-        return await self._sender.send(
+            reply_to=request.reply_to, effect=request.effect, silent=request.silent, extra=request.extra,
+        )  # fmt: skip
+        return await self.sender.send(
             address, message, key=key, wait=DELIVERY_WAIT, session=context.session, origin=context.origin
         )
 
@@ -135,10 +122,10 @@ class MessageActions:
     ) -> tuple[Attachment, ...]:
         if not request.media:
             return ()
-        access = self._file_access(context)
+        access = self.file_access(context)
         return tuple(
             [
-                await self._media.load(source, access, max_bytes=max_bytes, name=request.file_name)
+                await self.media.load(source, access, max_bytes=max_bytes, name=request.file_name)
                 for source in request.media
             ]
         )
@@ -146,7 +133,7 @@ class MessageActions:
     async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> ActionResult:
         if self._settings().get("broadcast", {}).get("enabled", True) is False:
             raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
-        names = self._accounts.names if request.channel == ALL_CHANNELS else [request.channel]
+        names = self.accounts.names if request.channel == ALL_CHANNELS else [request.channel]
         requests = [
             replace(request, channel=name, target=target, targets=()) for name in names for target in request.targets
         ]
@@ -177,7 +164,7 @@ class MessageActions:
         target: Json = {"channel": address.channel, "to": address.to}
         try:
             self.check_cross_context(request.action, address, context)
-            self._accounts.require(address).require("broadcast")
+            self.accounts.require(address).require("broadcast")
             posted = await self._deliver(request, address, context, key=key)
         except ChannelError as exc:
             return {**target, "ok": False, "error": str(exc)}
@@ -188,18 +175,18 @@ class MessageActions:
     async def _poll(
         self, request: ActionRequest, address: ChatAddress, context: ActionContext, *, key: str
     ) -> ActionResult:
-        self._accounts.require(address).require("poll")
+        self.accounts.require(address).require("poll")
         posted = None
         if not request.dry_run:
             poll = Poll(question=request.question or "", options=request.options, many=request.many)
-            posted = await self._sender.send_poll(address, poll, key=key, wait=DELIVERY_WAIT, session=context.session)
+            posted = await self.sender.send_poll(address, poll, key=key, wait=DELIVERY_WAIT, session=context.session)
             if posted.status == "failed":
                 raise DeliveryFailed(posted, "the poll could not be delivered")
         payload = {"ok": True, **_delivery_view(address, posted)}
         return _result("poll", request, address, payload, poll_result=payload)
 
     async def _act(self, request: ActionRequest, address: ChatAddress) -> ActionResult:
-        account = self._accounts.require(address)
+        account = self.accounts.require(address)
         ability = "pin" if request.action == "unpin" else request.action
         account.require(ability)  # type: ignore[arg-type]  # the rest of the actions are named as their ability
         payload: Json = {"ok": True, "dryRun": True}
@@ -214,7 +201,7 @@ class MessageActions:
         current = context.address
         channel = self._resolve_channel(request, current)
         address = ChatAddress(channel=channel, account=self._resolve_account(request, channel, context), to="")
-        account = self._accounts.require(address)
+        account = self.accounts.require(address)
         if request.target is not None:
             address = replace(address, to=account.channel.normalize_target(request.target))
         elif current is not None and current.channel == channel:
@@ -227,7 +214,7 @@ class MessageActions:
         return replace(address, thread=thread)
 
     def _resolve_channel(self, request: ActionRequest, current: ChatAddress | None) -> str:
-        names = self._accounts.names
+        names = self.accounts.names
         if request.channel is not None:
             name = request.channel.strip().lower()
             if name not in names:
@@ -251,20 +238,20 @@ class MessageActions:
         if context.address is not None and context.address.channel == channel:
             return context.address.account
         if context.agent is not None:
-            for binding in self._config().bindings:
+            for binding in self.config().bindings:
                 match = binding.get("match", {})
                 bound = match.get("accountId")
                 same = binding.get("agentId") == context.agent and match.get("channel") == channel
                 if same and bound not in (None, "*"):
                     return str(bound)
-        return self._accounts.default_account_id(channel)
+        return self.accounts.default_account_id(channel)
 
     # ---- permission ----------------------------------------------------------------------------------------------
 
     def check_tools(self, tools: Iterable[str], context: ActionContext) -> None:
         """Raises ToolDenied when the caller may not use one of these."""
         for tool in tools:
-            refusal = None if context.policy_caller is None else self._tool_refusal(context.policy_caller, tool)
+            refusal = None if context.policy_caller is None else self.tool_refusal(context.policy_caller, tool)
             if refusal is not None:
                 raise ToolDenied(refusal)
 
@@ -308,7 +295,7 @@ class MessageActions:
         return f"{prefix}{text}{suffix}"
 
     def _settings(self) -> Json:
-        settings: Json = self._config().tools.get("message", {})
+        settings: Json = self.config().tools.get("message", {})
         return settings
 
 

@@ -4,6 +4,7 @@ import logging
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from ...core.channel import ChannelRefused, ChatAddress, OutboundMessage, Poll, PostResult
 from ...core.mail import NewOutboxMessage, OutboxOrigin
@@ -16,19 +17,18 @@ logger = logging.getLogger(__name__)
 MAX_TEXT_LENGTH: Final = 500_000  # characters of one message; more is a file
 
 
-class MessageSender:
+class MessageSender(Struct, frozen=True):
     """Sends through the outbox. Raises ChannelRefused for an unknown account, or an ability the channel lacks."""
 
-    def __init__(self, outbox: OutboxSender, accounts: ChannelAccounts) -> None:
-        self._outbox = outbox
-        self._accounts = accounts
+    outbox: OutboxSender
+    accounts: ChannelAccounts
 
     async def send(
         self, address: ChatAddress, message: OutboundMessage, *, key: str, wait: float = 0.0,
         session: str | None = None, origin: OutboxOrigin = "post",
     ) -> PostResult:  # fmt: skip
         """See `core.channel.MessageDelivery.post`. By `origin`, the message is copied to the transcript or not."""
-        account = self._accounts.require(address)
+        account = self.accounts.require(address)
         account.require("send")
         account.require_used(
             {"reply": message.reply_to, "thread": address.thread, "effect": message.effect,
@@ -42,7 +42,7 @@ class MessageSender:
     async def send_poll(
         self, address: ChatAddress, poll: Poll, *, key: str, wait: float, session: str | None
     ) -> PostResult:
-        self._accounts.require(address).require("poll")
+        self.accounts.require(address).require("poll")
         text = OutboundMessage(text=poll.question)
         new = NewOutboxMessage(key=key, address=address, parts=(text,), origin="rpc", session=session, poll=poll)
         return await self._post(new, wait=wait)
@@ -53,7 +53,7 @@ class MessageSender:
 
     async def send_reply(self, address: ChatAddress, message: OutboundMessage, *, run_id: str) -> None:
         """A run's reply. What the channel can't carry is left out rather than the whole reply."""
-        account = self._accounts.find(address)
+        account = self.accounts.find(address)
         if account is None:
             logger.warning("replies: reply of run %s dropped (channel %s is gone)", run_id, address.channel)
             return
@@ -62,10 +62,10 @@ class MessageSender:
         await self.send(address, _drop_unsupported_parts(message, account), key=f"reply:{run_id}", origin="reply")
 
     async def _post(self, new: NewOutboxMessage, *, wait: float) -> PostResult:
-        stored = await self._outbox.put(new)
+        stored = await self.outbox.put(new)
         if stored.address != new.address:
             raise ChannelRefused("this idempotency key was used for another conversation; make a new one")
-        stored = await self._outbox.wait_for_outcome(stored, seconds=wait)
+        stored = await self.outbox.wait_for_outcome(stored, seconds=wait)
         return PostResult(id=stored.uid, status=stored.status, receipts=stored.receipts, error=stored.error)
 
 

@@ -42,11 +42,7 @@ class OutboxSender:
     """
 
     def __init__(
-        self,
-        repository: Outbox,
-        accounts: ChannelAccounts,
-        *,
-        on_sent: Callable[[OutboxMessage], Awaitable[None]],
+        self, repository: Outbox, accounts: ChannelAccounts, *, on_sent: Callable[[OutboxMessage], Awaitable[None]]
     ) -> None:
         self._repository = repository
         self._accounts = accounts

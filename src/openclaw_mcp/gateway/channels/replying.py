@@ -75,25 +75,15 @@ class AgentReply(Struct, frozen=True, kw_only=True):
     """The message it answers; an empty text means the one that started the run."""
 
 
-class ReplySender:
+class ReplySender(Struct, frozen=True, kw_only=True):
     """Sends the reply of a run once the run has ended."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        sessions: SessionRepository,
-        runner: RunExecutor,
-        *,
-        accounts: ChannelAccounts,
-        sender: MessageSender,
-        config: Callable[[], Config],
-    ) -> None:
-        self._outbox = outbox
-        self._sessions = sessions
-        self._runner = runner
-        self._accounts = accounts
-        self._sender = sender
-        self._config = config
+    outbox: Outbox
+    sessions: SessionRepository
+    runner: RunExecutor
+    accounts: ChannelAccounts
+    sender: MessageSender
+    config: Callable[[], Config]
 
     async def send(self, pending: PendingReply, after: asyncio.Event | None) -> None:
         """Returns when the reply is in the outbox. `after` is set when the session's reply before this one is."""
@@ -106,7 +96,7 @@ class ReplySender:
         if after is not None:
             await after.wait()
         if reply is not None:
-            await self._sender.send_reply(pending.message.address, reply, run_id=run.run_id)
+            await self.sender.send_reply(pending.message.address, reply, run_id=run.run_id)
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         """Whether the run has itself written to that conversation."""
@@ -114,15 +104,15 @@ class ReplySender:
 
     async def _wait_for_run(self, pending: PendingReply) -> Run | None:
         while True:
-            run = await self._runner.wait(pending.run_id, seconds=RUN_WAIT)
+            run = await self.runner.wait(pending.run_id, seconds=RUN_WAIT)
             if run is not None:
                 return run
-            active = await self._sessions.active_runs([pending.session])
+            active = await self.sessions.active_runs([pending.session])
             if pending.run_id not in active.get(pending.session, ()):
-                return await self._runner.wait(pending.run_id, seconds=0)
+                return await self.runner.wait(pending.run_id, seconds=0)
 
     async def _show_typing(self, address: ChatAddress) -> None:
-        channel = self._accounts.find_channel(address)
+        channel = self.accounts.find_channel(address)
         if channel is None or "typing" not in channel.abilities.can:
             return
         try:
@@ -141,12 +131,12 @@ class ReplySender:
         if reply is None:
             return None
         effects = await self._run_effects(run, message.address)
-        drop = self._config().messages.after_tool_send != "dedupe"
+        drop = self.config().messages.after_tool_send != "dedupe"
         left = filter_reply(reply, message.address, effects, drop_after_send=drop)
         if left is None:
             return None
         reply_to = left.reply_to
-        rules = self._accounts.rules_for(message.address)
+        rules = self.accounts.rules_for(message.address)
         if reply_to == "" or (reply_to is None and rules is not None and rules.reply_to_mode != "off"):
             reply_to = message.id
         return OutboundMessage(text=left.text, attachments=left.attachments, reply_to=reply_to)
@@ -164,7 +154,7 @@ class ReplySender:
 
     async def _reply_attachments(self, run: Run) -> tuple[Attachment, ...]:
         """The transcript holds the bytes of the reply's files."""
-        page = await self._sessions.history(run.session_key, limit=HISTORY_LIMIT)
+        page = await self.sessions.history(run.session_key, limit=HISTORY_LIMIT)
         for message in reversed(page.messages):
             if message.run_id == run.run_id and message.role == "assistant":
                 blocks = message.body.get("content")
@@ -181,7 +171,7 @@ class ReplySender:
                 media=tuple(a.url for part in message.parts for a in part.attachments if a.url),
                 address=message.address,
             )
-            for message in await self._outbox.list_direct_sends(run.session_key, since=since)
+            for message in await self.outbox.list_direct_sends(run.session_key, since=since)
         )
         result = run.result
         scheduled = sum(name in ("cron", "cron_add") or name.endswith("__cron_add") for name in result.tools)
@@ -194,7 +184,7 @@ class ReplySender:
             channel=sent.provider or origin.channel, account=sent.account or origin.account, to=sent.to or origin.to,
             thread=sent.thread,
         )  # fmt: skip
-        channel = self._accounts.find_channel(address)
+        channel = self.accounts.find_channel(address)
         if channel is None:
             return found
         try:

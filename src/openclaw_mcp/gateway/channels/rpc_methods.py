@@ -90,19 +90,15 @@ class AccountParams(Struct, frozen=True, kw_only=True, rename="camel"):
     account_id: str | None = None
 
 
-class ChannelMethods:
+class ChannelMethods(Struct, frozen=True, kw_only=True):
     """An `RpcModule` of messages, channels and the outbox; it adds to `health` and serves the channels' webhooks."""
 
-    def __init__(
-        self, actions: MessageActions, contexts: ActionContexts, *, accounts: ChannelAccounts, runner: AccountRunner,
-        approvals: SenderApprovals, outbox: OutboxSender,
-    ) -> None:  # fmt: skip
-        self._actions = actions
-        self._contexts = contexts
-        self._accounts = accounts
-        self._runner = runner
-        self._approvals = approvals
-        self._outbox = outbox
+    actions: MessageActions
+    contexts: ActionContexts
+    accounts: ChannelAccounts
+    runner: AccountRunner
+    approvals: SenderApprovals
+    outbox: OutboxSender
 
     def methods(self) -> Sequence[RpcMethod]:
         old = [RpcMethod(f"message:{name}", WRITE, self._legacy_action, advertised=False) for name in LEGACY_ACTIONS]
@@ -171,7 +167,7 @@ class ChannelMethods:
 
     async def _perform(self, action: str, params: Json, context: ActionContext, key: str | None) -> Json:
         try:
-            result = await self._actions.perform(action, params, context, key=f"rpc:{key or uuid.uuid4()}")
+            result = await self.actions.perform(action, params, context, key=f"rpc:{key or uuid.uuid4()}")
         except ChannelBusy as exc:
             retry_after_ms = int(exc.retry_after * 1000)
             raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True, retry_after_ms=retry_after_ms) from None
@@ -186,40 +182,37 @@ class ChannelMethods:
 
     async def authorize_send(self, caller: Caller, address: ChatAddress) -> None:
         """Raises ChannelError or ToolDenied unless the tool policy lets this caller send there from where it is."""
-        context = await self._contexts.of_agent(caller)
-        address = self._contexts.normalize(address)
-        self._actions.check_tools(tools_for_addresses((address,), context.own_addresses), context)
+        context = await self.contexts.of_agent(caller)
+        address = self.contexts.normalize(address)
+        self.actions.check_tools(tools_for_addresses((address,), context.own_addresses), context)
         if caller.kind == "agent":
-            self._actions.check_cross_context("send", address, context)
+            self.actions.check_cross_context("send", address, context)
 
     async def _context(self, call: RpcCall, session: Any, agent: str | None) -> ActionContext:
         """An agent's session and conversation are its credential's; an operator may name a session to write to."""
         caller = call.caller
         if caller.kind == "agent":
-            return await self._contexts.of_agent(caller)
-        own = (await self._contexts.of_agent(caller)).own_addresses if caller.acts_in_session else ()
+            return await self.contexts.of_agent(caller)
+        own = (await self.contexts.of_agent(caller)).own_addresses if caller.acts_in_session else ()
         context = ActionContext(agent=agent, owner=caller.is_owner, policy_caller=call.policy_caller, own_addresses=own)
         if not isinstance(session, str) or not session:
             return context
         origin: OutboxOrigin = "rpc" if caller.is_owner else "client"
-        return await self._contexts.of_session(session, structs.replace(context, origin=origin))
+        return await self.contexts.of_session(session, structs.replace(context, origin=origin))
 
     # ---- channels ------------------------------------------------------------------------------------------------
 
     async def _status(self, call: RpcCall) -> Json:
-        names = self._accounts.names
+        names = self.accounts.names
         labels = _labels(names)
         rows: dict[str, list[Json]] = {name: [] for name in names}
-        for account in self._accounts.all:
+        for account in self.accounts.all:
             rows[account.channel.name].append(await account.status())
-        issues = [(*key, message) for key, message in self._accounts.issues.items()]
-        if self._accounts.config_error is not None:
-            issues.append(("", "", self._accounts.config_error))
+        issues = [(*key, message) for key, message in self.accounts.issues.items()]
+        if self.accounts.config_error is not None:
+            issues.append(("", "", self.accounts.config_error))
         return {
-            "ts": now_ms(),
-            "channelOrder": names,
-            "channelLabels": labels,
-            "channelDetailLabels": labels,
+            "ts": now_ms(), "channelOrder": names, "channelLabels": labels, "channelDetailLabels": labels,
             "channelSystemImages": {},
             "channelMeta": [{"id": name, "label": labels[name], "detailLabel": labels[name]} for name in names],
             "channels": {
@@ -227,24 +220,24 @@ class ChannelMethods:
                 for name in names
             },
             "channelAccounts": rows,
-            "channelDefaultAccountId": {name: self._accounts.default_account_id(name) for name in names},
+            "channelDefaultAccountId": {name: self.accounts.default_account_id(name) for name in names},
             "statusIssues": [
                 {"channel": channel, "accountId": account, "kind": "config", "message": message}
                 for channel, account, message in issues
             ],
-            "outbox": {"waiting": self._outbox.queue_length},
-        }
+            "outbox": {"waiting": self.outbox.queue_length},
+        }  # fmt: skip
 
     async def _restart(self, call: RpcCall) -> Json:
         params = read_params(call.params, AccountParams, call.method)
-        id = params.account_id or self._accounts.default_account_id(params.channel)
-        account = await self._runner.restart(params.channel, id)
+        id = params.account_id or self.accounts.default_account_id(params.channel)
+        account = await self.runner.restart(params.channel, id)
         if account is None:
             raise RpcError(f"channel {params.channel} has no account {id}; see channels.status")
         return {"ok": True, "channel": params.channel, "account": await account.status()}
 
     async def _list_pairings(self, call: RpcCall) -> Json:
-        listed = await self._approvals.list()
+        listed = await self.approvals.list()
         return {
             "requests": [_approval_row(each) for each in listed if not each.approved],
             "approved": [_approval_row(each) for each in listed if each.approved],
@@ -252,41 +245,41 @@ class ChannelMethods:
 
     async def _approve_sender(self, call: RpcCall) -> Json:
         params = read_params(call.params, ApprovePairingParams, call.method)
-        approved = await self._approvals.approve(params.channel, params.code)
+        approved = await self.approvals.approve(params.channel, params.code)
         if approved is None:
             raise RpcError(f"nobody on {params.channel} waits with this code, or it is over an hour old")
         return {"ok": True, "channel": approved.channel, "accountId": approved.account, "sender": approved.sender}
 
     async def _remove_sender(self, call: RpcCall) -> Json:
         params = read_params(call.params, RemovePairingParams, call.method)
-        return {"ok": True, "removed": await self._approvals.remove(params.channel, params.sender)}
+        return {"ok": True, "removed": await self.approvals.remove(params.channel, params.sender)}
 
     # ---- outbox --------------------------------------------------------------------------------------------------
 
     async def _list_outbox(self, call: RpcCall) -> Json:
         params = read_params(call.params, OutboxParams, call.method)
-        found = await self._outbox.page(status=params.status, limit=params.limit)
+        found = await self.outbox.page(status=params.status, limit=params.limit)
         with_text = has_scope(call.caller.scopes, WRITE)
         return {"ts": now_ms(), "items": [_outbox_row(message, with_text=with_text) for message in found]}
 
     async def _retry(self, call: RpcCall) -> Json:
         params = read_params(call.params, OutboxMessageParams, call.method)
-        message = await self._outbox.retry(params.id)
+        message = await self.outbox.retry(params.id)
         if message is None:
             raise _no_such_message(params.id)
         return {"ok": True, "id": message.uid, "status": "queued"}
 
     async def _drop(self, call: RpcCall) -> Json:
         params = read_params(call.params, OutboxMessageParams, call.method)
-        if not await self._outbox.drop(params.id):
+        if not await self.outbox.drop(params.id):
             raise _no_such_message(params.id)
         return {"ok": True, "id": params.id, "dropped": True}
 
     # ---- the gateway's status and HTTP server --------------------------------------------------------------------
 
     def health(self) -> Json:
-        names = self._accounts.names
-        running = {account.channel.name for account in self._accounts.all if account.state == "running"}
+        names = self.accounts.names
+        running = {account.channel.name for account in self.accounts.all if account.state == "running"}
         channels = {name: {"configured": True, "running": name in running} for name in names}
         return {"channels": channels, "channelOrder": names, "channelLabels": _labels(names)}
 
@@ -294,7 +287,7 @@ class ChannelMethods:
         return {
             "channelSummary": [
                 f"{_label(a.channel.name)} ({a.account.id}): {a.state}{f', {a.error}' if a.error else ''}"
-                for a in self._accounts.all
+                for a in self.accounts.all
             ]
         }
 
@@ -304,7 +297,7 @@ class ChannelMethods:
     async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
         """`/channels/<channel>/<account>` belongs to the channel, which checks the sender's secret itself."""
         channel, _, rest = scope["path"].partition("/channels/")[2].partition("/")
-        found = self._accounts.get(channel, rest.partition("/")[0])
+        found = self.accounts.get(channel, rest.partition("/")[0])
         if found is not None and isinstance(found.channel, WebhookChannel):
             await found.channel.http(scope, receive, send)
             return

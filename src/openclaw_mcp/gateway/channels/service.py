@@ -66,11 +66,12 @@ class ChannelService:
         self.sender = MessageSender(self.outbox, self.accounts)
         self.approvals = SenderApprovals(repositories.sender_approvals)
         self._replies = ReplySender(
-            outbox, sessions, executor, accounts=self.accounts, sender=self.sender, config=config
-        )
+            outbox=outbox, sessions=sessions, runner=executor, accounts=self.accounts, sender=self.sender,
+            config=config,
+        )  # fmt: skip
         handler = InboundHandler(
-            inbox, executor, accounts=self.accounts, approvals=self.approvals, routes=self.routes, sender=self.sender,
-            config=config, roster=roster, reset_session=reset_session,
+            inbox=inbox, runner=executor, accounts=self.accounts, approvals=self.approvals, routes=self.routes,
+            sender=self.sender, config=config, roster=roster, reset_session=reset_session,
         )  # fmt: skip
         self.inbound = InboundProcessor(inbox, handler, self._replies, config=config)
         self.runner = AccountRunner(self.accounts, self.inbound.receive)

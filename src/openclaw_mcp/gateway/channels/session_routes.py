@@ -56,21 +56,20 @@ class SessionRoutes:
         self._cached[session] = address
 
 
-class TranscriptMirror:
+class TranscriptMirror(Struct, frozen=True):
     """Copies delivered messages of agents and clients to the transcript of the session they belong to."""
 
-    def __init__(self, sessions: SessionRepository, routes: SessionRoutes, accounts: ChannelAccounts) -> None:
-        self._sessions = sessions
-        self._routes = routes
-        self._accounts = accounts
+    sessions: SessionRepository
+    routes: SessionRoutes
+    accounts: ChannelAccounts
 
     async def write(self, message: OutboxMessage) -> None:
-        account = self._accounts.find(message.address)
+        account = self.accounts.find(message.address)
         if account is not None and message.receipts:
             account.last_outbound_at = message.receipts[-1].at
         if message.session is None or message.origin not in ("rpc", "post", "client"):
             return
-        route = await self._routes.find_address(message.session)
+        route = await self.routes.find_address(message.session)
         there = route is not None and route.conversation == message.address.conversation
         if not there and (message.origin == "client" or message.poll is not None):
             return  # only an admin may add text of the assistant to another session: see `chat.inject`
@@ -79,4 +78,4 @@ class TranscriptMirror:
         body |= {"provider": "openclaw", "model": "delivery-mirror"}
         body = mark_visibility(body, "owner", in_conversation=there)
         draft = MessageDraft(role="assistant", body=body, text=text, idempotency_key=f"mirror:{message.uid}")
-        await self._sessions.append(message.session, [draft])
+        await self.sessions.append(message.session, [draft])

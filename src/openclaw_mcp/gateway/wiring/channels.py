@@ -64,13 +64,13 @@ def build_channels(
     )
     files = FileRules(state=folder, roster=roster, snapshot=lambda: config.current, token=token)
     actions = MessageActions(
-        service.accounts, service.sender, MediaLoader(), config=lambda: config.current.config,
+        accounts=service.accounts, sender=service.sender, media=MediaLoader(), config=lambda: config.current.config,
         file_access=files.access_for, tool_refusal=tool_refusal,
     )  # fmt: skip
     contexts = ActionContexts(service.accounts, service.routes)
     methods = ChannelMethods(
-        actions, contexts, accounts=service.accounts, runner=service.runner, approvals=service.approvals,
-        outbox=service.outbox,
+        actions=actions, contexts=contexts, accounts=service.accounts, runner=service.runner,
+        approvals=service.approvals, outbox=service.outbox,
     )  # fmt: skip
     return ChannelServices(
         channels=service,

@@ -200,18 +200,10 @@ class LocalChannel:
             answers_us = answered is not None and answered.mine
         address = ChatAddress(channel=LOCAL_CHANNEL, account=self.account, to=conversation, thread=message.thread)
         return InboundMessage(
-            id=message.id,
-            address=address,
-            chat=chat_kind(conversation),
-            sender=message.sender,
-            text=message.text,
-            at=message.at,
-            attachments=files,
-            reply_to=message.reply_to,
-            mentioned=answers_us or message.extra.get("mentioned") is True,
-            title=conversation,
-            vouched=message.extra.get(VOUCHED) is True,
-        )
+            id=message.id, address=address, chat=chat_kind(conversation), sender=message.sender, text=message.text,
+            at=message.at, attachments=files, reply_to=message.reply_to, title=conversation,
+            mentioned=answers_us or message.extra.get("mentioned") is True, vouched=message.extra.get(VOUCHED) is True,
+        )  # fmt: skip
 
     # ---- both ----------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,12 @@ MAX_READ: Final = 500
 MAX_FILES: Final = 10  # attachments of one message
 
 
-class LocalSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
+class ConversationParams(Struct, frozen=True, kw_only=True, rename="camel"):
     conversation: str = MAIN_CONVERSATION
+    account_id: str = "default"
+
+
+class LocalSendParams(ConversationParams, frozen=True, kw_only=True, rename="camel"):
     text: str = ""
     sender: Json | None = None
     """`{id, name?, username?}` of the person the client writes for; without it the owner, whose credential it needs."""
@@ -32,13 +36,7 @@ class LocalSendParams(Struct, frozen=True, kw_only=True, rename="camel"):
     reply_to: str | None = None
     thread_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     mentioned: bool = False
-    account_id: str = "default"
     idempotency_key: str | None = None
-
-
-class ConversationParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    conversation: str = MAIN_CONVERSATION
-    account_id: str = "default"
 
 
 class LocalReadParams(ConversationParams, frozen=True, kw_only=True, rename="camel"):
@@ -82,21 +80,19 @@ class LocalMethods:
             RpcMethod("local.unsubscribe", READ, self._unsubscribe),
         )
 
-    def _channel(self, account: str) -> LocalChannel:
-        channel = self._channels.get(account)
+    def _find(self, params: ConversationParams) -> tuple[LocalChannel, str]:
+        """The account's channel, and the conversation's name."""
+        channel = self._channels.get(params.account_id)
         if channel is None:
-            raise RpcError(f"the local channel has no account {account}; see channels.status")
-        return channel
-
-    def _canonical_name(self, account: str, conversation: str) -> str:
+            raise RpcError(f"the local channel has no account {params.account_id}; see channels.status")
         try:
-            return self._channel(account).normalize_target(conversation)
+            return channel, channel.normalize_target(params.conversation)
         except ChannelRefused as exc:
             raise RpcError(str(exc)) from None
 
     async def _send(self, call: RpcCall) -> Json:
         params = read_params(call.params, LocalSendParams, call.method)
-        conversation = self._canonical_name(params.account_id, params.conversation)
+        channel, conversation = self._find(params)
         files = tuple(map(_parse_attachment, params.attachments))
         if not params.text.strip() and not files:
             raise RpcError("text or attachment required")
@@ -108,21 +104,21 @@ class LocalMethods:
             thread=params.thread_id, reply_to=params.reply_to, attachments=files,
         )  # fmt: skip
         try:
-            message = await self._channel(params.account_id).receive(new, mentioned=params.mentioned, vouched=vouched)
+            message = await channel.receive(new, mentioned=params.mentioned, vouched=vouched)
         except ChannelError as exc:
             raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True) from None
         return {"conversation": conversation, "messageId": message.id, "at": message.at, "runId": run_id_of(message)}
 
     async def _read(self, call: RpcCall) -> Json:
         params = read_params(call.params, LocalReadParams, call.method)
-        name = self._canonical_name(params.account_id, params.conversation)
+        channel, name = self._find(params)
         address = ChatAddress(channel=LOCAL_CHANNEL, account=params.account_id, to=name, thread=params.thread_id)
-        found = await self._channel(params.account_id).read(address, limit=params.limit, before=params.before)
+        found = await channel.read(address, limit=params.limit, before=params.before)
         return {"conversation": name, "messages": message_views(found)}
 
     async def _file(self, call: RpcCall) -> Json:
         params = read_params(call.params, LocalFileParams, call.method)
-        name = self._canonical_name(params.account_id, params.conversation)
+        _, name = self._find(params)
         files = await self._repository.files(params.account_id, name, params.message_id)
         views = [
             {"name": f.name, "mimeType": f.mime_type, "url": f.url, "content": base64.b64encode(f.data or b"").decode()}
@@ -136,13 +132,13 @@ class LocalMethods:
 
     async def _subscribe(self, call: RpcCall) -> Json:
         params = read_params(call.params, ConversationParams, call.method)
-        name = self._canonical_name(params.account_id, params.conversation)
+        _, name = self._find(params)
         call.peer.subscriptions().add(topic(params.account_id, name))
         return {"subscribed": True, "conversation": name}
 
     async def _unsubscribe(self, call: RpcCall) -> Json:
         params = read_params(call.params, ConversationParams, call.method)
-        name = self._canonical_name(params.account_id, params.conversation)
+        _, name = self._find(params)
         call.peer.subscriptions().discard(topic(params.account_id, name))
         return {"subscribed": False}
 

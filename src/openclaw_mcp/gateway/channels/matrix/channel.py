@@ -220,7 +220,7 @@ class MatrixChannel:
 
     async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
         session, room = await self._resolve_room(address.to)
-        history = RoomHistory(self._server, session.encryption, room, session.identity.user)
+        history = RoomHistory(server=self._server, encryption=session.encryption, room=room, user=session.identity.user)
         return await history.read(address, limit=limit, before=before)
 
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None:

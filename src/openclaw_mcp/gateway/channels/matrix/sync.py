@@ -166,19 +166,17 @@ class MatrixReceiver:
         media = events.media_of(event, content)
         reply_to = events.reply_of(event)
         user = str(event.get("sender"))
+        thread = events.thread_of(event)
         return InboundMessage(
             id=str(event["event_id"]),
-            address=ChatAddress(channel="matrix", account=self._account, to=room.id, thread=events.thread_of(event)),
-            chat="direct" if room.is_direct else "group",
+            address=ChatAddress(channel="matrix", account=self._account, to=room.id, thread=thread),
             # No user name: without its server it is not unique, and an allow-list would admit all of that name.
             sender=Sender(id=user, name=room.display_name(user)),
-            text=events.text_of(event, content),
-            at=events.timestamp_ms(event),
-            files=() if media is None else (msgspec.to_builtins(media),),
-            reply_to=reply_to,
-            mentioned=await self._mentions_us(room, content, reply_to),
+            chat="direct" if room.is_direct else "group", text=events.text_of(event, content),
+            at=events.timestamp_ms(event), files=() if media is None else (msgspec.to_builtins(media),),
+            reply_to=reply_to, mentioned=await self._mentions_us(room, content, reply_to),
             title=room.name or room.alias,
-        )
+        )  # fmt: skip
 
     async def _mentions_us(self, room: MatrixRoom, content: Json, reply_to: str | None) -> bool:
         if events.mentions_user(content, self._user, room.display_name(self._user)):

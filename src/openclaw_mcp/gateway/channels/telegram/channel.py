@@ -33,13 +33,9 @@ TEXT_LIMIT: Final = 4_000  # characters; Telegram accepts 4,096, and the bullets
 MAX_TEXT_LENGTH: Final = 4_096
 CAPTION_LIMIT: Final = 1_024
 EFFECTS: Final[Mapping[str, str]] = {
-    "fire": "5104841245755180586",
-    "like": "5107584321108051014",
-    "dislike": "5104858069142078462",
-    "heart": "5159385139981059251",
-    "confetti": "5046509860389126442",
-    "poop": "5046589136895476101",
-}
+    "fire": "5104841245755180586", "like": "5107584321108051014", "dislike": "5104858069142078462",
+    "heart": "5159385139981059251", "confetti": "5046509860389126442", "poop": "5046589136895476101",
+}  # fmt: skip
 """Effects that every account has, by name; any other is named by its number."""
 NOT_MODIFIED: Final = "message is not modified"
 GENERAL_TOPIC: Final = "1"  # the topic that every forum has, and that must not be named when sending

@@ -11,13 +11,9 @@ from ....core.mime import suffix_of
 ALBUM_LIMIT: Final = 10  # files Telegram shows as one
 PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture is sent as a document
 METHODS: Final = {
-    "photo": "sendPhoto",
-    "video": "sendVideo",
-    "audio": "sendAudio",
-    "voice": "sendVoice",
-    "animation": "sendAnimation",
-    "document": "sendDocument",
-}
+    "photo": "sendPhoto", "video": "sendVideo", "audio": "sendAudio", "voice": "sendVoice",
+    "animation": "sendAnimation", "document": "sendDocument",
+}  # fmt: skip
 ALBUM_GROUPS: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
 """Kinds with the same value may share an album; other kinds are sent alone."""
 

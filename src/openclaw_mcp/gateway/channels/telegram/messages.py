@@ -10,19 +10,12 @@ from ....core.model import Json, Sender
 from ..json_values import as_dict, as_dicts, as_int, as_text
 
 CHAT_KINDS: Final[dict[str, ChatKind]] = {
-    "private": "direct",
-    "group": "group",
-    "supergroup": "group",
-    "channel": "channel",
-}
+    "private": "direct", "group": "group", "supergroup": "group", "channel": "channel",
+}  # fmt: skip
 DEFAULT_MIME_TYPES: Final = {
-    "document": "application/octet-stream",
-    "video": "video/mp4",
-    "animation": "video/mp4",
-    "audio": "audio/mpeg",
-    "voice": "audio/ogg",
-    "video_note": "video/mp4",
-}
+    "document": "application/octet-stream", "video": "video/mp4", "animation": "video/mp4", "audio": "audio/mpeg",
+    "voice": "audio/ogg", "video_note": "video/mp4",
+}  # fmt: skip
 """Fields of a message that hold a file, and its type when the sender's client names none."""
 
 

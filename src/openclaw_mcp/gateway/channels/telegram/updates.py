@@ -165,20 +165,15 @@ class TelegramReceiver:
         chat = message["chat"]
         self._remember_chat(chat)
         files = [media for media in map(messages.media_of, album) if media is not None]
+        id, thread = str(chat.get("id")), messages.thread_of(message)
         return InboundMessage(
-            id=messages.message_key(chat.get("id"), message.get("message_id")),
-            address=ChatAddress(
-                channel="telegram", account=self._account, to=str(chat.get("id")), thread=messages.thread_of(message)
-            ),
-            chat=messages.chat_kind(message),
-            sender=messages.sender_of(message),
-            text=text,
-            at=messages.timestamp_ms(message),
-            files=tuple(map(msgspec.to_builtins, files)),
-            reply_to=messages.reply_of(message),
+            id=messages.message_key(id, message.get("message_id")),
+            address=ChatAddress(channel="telegram", account=self._account, to=id, thread=thread),
+            chat=messages.chat_kind(message), sender=messages.sender_of(message), text=text,
+            at=messages.timestamp_ms(message), files=tuple(map(msgspec.to_builtins, files)),
+            reply_to=messages.reply_of(message), title=messages.title_of(message),
             mentioned=any(messages.mentions_bot(each, bot) for each in album),
-            title=messages.title_of(message),
-        )
+        )  # fmt: skip
 
     def _remember_chat(self, chat: Json) -> None:
         if isinstance(chat.get("username"), str) and chat.get("type") != "private":
