@@ -26,6 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from ..net.write_coalescing import coalesce_writes
+from ..protocol.bridge import BAD_TOKEN, DEFAULT_URL, FORBIDDEN, NO_SESSION, SESSION_DELETED
 from . import function_schema
 from .calls import PING, Call, CallRunner
 from .connection import BridgeConnection
@@ -51,7 +52,6 @@ __all__ = [
     "ToolResult",
 ]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8000"
 FIRST_CONNECTION: Final = 15.0  # seconds `async with` tries to get through before it says that it can't
 DIAL_WAIT: Final = 10.0  # seconds one attempt at a bridge may take
 FIRST_PAUSE: Final = 0.25  # seconds before the first redial; doubles up to the longest
@@ -61,9 +61,7 @@ DELETE_WAIT: Final = 3.0  # seconds leaving may take to delete the session
 MAX_FRAME_BYTES: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB unless told otherwise
 DEFAULT_CONCURRENCY: Final = 32  # calls that run at the same time unless told otherwise
 
-NO_SESSION: Final = 4404
-SESSION_DELETED: Final = 4410
-FATAL_CLOSE_CODES: Final = {4401: "the app token is wrong", 4403: "this origin or host is not admitted"}
+FATAL_CLOSE_CODES: Final = {BAD_TOKEN: "the app token is wrong", FORBIDDEN: "this origin or host is not admitted"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

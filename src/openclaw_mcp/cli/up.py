@@ -25,7 +25,7 @@ from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from ..proxy.http.asgi import ProxyAsgi
-from ..proxy.state import ProxyState
+from ..proxy.state import ProxyState, open_proxy
 from . import run_state
 from .address import DEFAULT_GATEWAY_PORT, hosts_from_env, resolve_port
 from .commands import parse_port, require_cwd
@@ -134,7 +134,7 @@ async def _serve_proxy(number: int) -> AsyncIterator[tuple[ProxyState, Surface]]
     listener = _bind("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(ProxyState(settings))
+        house = await stack.enter_async_context(open_proxy(settings))
         front = ProxyAsgi(house)
         await stack.enter_async_context(listen.serve_in_background(front, listener, websockets=front.make_socket))
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"

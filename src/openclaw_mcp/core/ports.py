@@ -99,6 +99,32 @@ class ToolSource(Protocol):
     async def call(self, call: ToolCall) -> ToolResult: ...
 
 
+class ConnectedApp(ToolSource, Protocol):
+    """A session of an app that lends its tools through the proxy."""
+
+    @property
+    def digest(self) -> str:
+        """Its name in logs, audit and policy: its id is the key to it."""
+
+    @property
+    def chat_id(self) -> str | None:
+        """The conversation its app belongs to, if the app named one."""
+
+
+class AppDirectory(Protocol):
+    """The apps whose bridges are open in this process."""
+
+    @property
+    def app_attached(self) -> Signal[Any]:
+        """Emitted with the ConnectedApp whose bridge was opened. A signal has one type alone: the directory's own."""
+
+    @property
+    def session_ended(self) -> Signal[Any]:
+        """Emitted with a ConnectedApp too."""
+
+    def connected_apps(self) -> Sequence[ConnectedApp]: ...
+
+
 class ResourceProvider(Protocol):
     """Resources somebody may read."""
 
