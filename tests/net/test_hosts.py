@@ -18,7 +18,7 @@ from openclaw_mcp.node.host import LocalNode, PortChoice, serve_mcp_http
 from openclaw_mcp.proxy.http.api import Api
 from openclaw_mcp.proxy.http.asgi import ProxyAsgi
 from openclaw_mcp.proxy.settings import ProxySettings
-from openclaw_mcp.proxy.state import ProxyState
+from openclaw_mcp.proxy.state import open_proxy
 
 from ..conversation import Tools, serving
 from ..web_client import send
@@ -151,7 +151,7 @@ def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
 
 def test_each_path_of_the_proxy_asks_the_gate() -> None:
     async def main() -> None:
-        async with ProxyState(ProxySettings(audit="off")) as house:
+        async with open_proxy(ProxySettings(audit="off")) as house:
             front, routes = ProxyAsgi(house), Api(house).app().routes
             paths = [route.path.replace("{id}", "x") for route in routes if isinstance(route, Route)]
             assert {"/health", "/metrics", "/openapi.json", "/v1/chat/sessions"} <= set(paths)

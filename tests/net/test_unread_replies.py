@@ -12,7 +12,7 @@ from websockets.frames import Frame, Opcode
 
 from openclaw_mcp.core.rpc import READ, RpcCall, RpcMethod
 from openclaw_mcp.net.peers import PendingBytes
-from openclaw_mcp.proxy.engine.bridge import BridgeLimits
+from openclaw_mcp.proxy.engine.limits import BridgeLimits
 from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..gateway.rpc.gateways import CONNECT, running, within

@@ -14,7 +14,7 @@ from openclaw_mcp.net import listen
 from openclaw_mcp.net.http_limits import ConnectionBounds
 from openclaw_mcp.proxy.http.asgi import ProxyAsgi
 from openclaw_mcp.proxy.settings import ProxySettings
-from openclaw_mcp.proxy.state import ProxyState
+from openclaw_mcp.proxy.state import ProxyState, open_proxy
 
 from .. import web_client
 from ..web_client import Answer
@@ -169,7 +169,7 @@ async def proxy(
     """A proxy in this process, on a socket of its own."""
     listener = listen.bind("127.0.0.1", 0)
     ready = asyncio.Event()
-    async with ProxyState(settings) as house:
+    async with open_proxy(settings) as house:
         front = ProxyAsgi(house)
         serve = listen.serve(front, listener, on_ready=ready.set, websockets=front.make_socket, bounds=bounds)
         serving = asyncio.create_task(serve)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import websockets
 
-from openclaw_mcp.proxy.engine import bridge as bridges
-from openclaw_mcp.proxy.engine.bridge import BridgeLimits
+from openclaw_mcp.proxy.engine import bridge
+from openclaw_mcp.proxy.engine.limits import BridgeLimits
 
 from .engines import Start, one_redis, proxies, redis
 from .proxies import HOLD, App, Proxy, closed, soon, text_of
@@ -300,7 +300,7 @@ def test_results_forged_from_another_session_reach_nobody(proxies: Start) -> Non
 def test_a_second_bridge_is_refused_while_the_first_answers_and_takes_over_when_it_does_not(
     proxies: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "PROBE_WAIT", 0.3)
+    monkeypatch.setattr(bridge, "PROBE_WAIT", 0.3)
 
     async def main() -> None:
         async with proxies() as proxy:
@@ -332,7 +332,7 @@ def test_a_silent_app_is_pinged_then_let_go(proxies: Start) -> None:
 def test_an_app_that_stops_reading_fails_its_calls_and_harms_no_other(
     proxies: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "STALLED", 0.5)
+    monkeypatch.setattr(bridge, "STALLED", 0.5)
 
     async def main() -> None:
         async with proxies(bridge=BridgeLimits(ping=1.0)) as proxy:

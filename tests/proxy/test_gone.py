@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import websockets
 
-from openclaw_mcp.proxy.engine import bridge as bridges
+from openclaw_mcp.proxy.engine import bridge
 from openclaw_mcp.proxy.engine.redis import RedisEngine
 from openclaw_mcp.proxy.engine.relay import RelayMessage, channel_name
 from openclaw_mcp.proxy.settings import ProxySettings
@@ -106,7 +106,7 @@ def test_a_peer_is_counted_for_as_long_as_its_sessions_are_used(redis: Redis) ->
 def test_a_bridge_that_waits_for_anothers_sign_of_life_does_not_outlive_its_session(
     proxies: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "PROBE_WAIT", 0.5)
+    monkeypatch.setattr(bridge, "PROBE_WAIT", 0.5)
 
     async def main() -> None:
         async with proxies() as proxy:

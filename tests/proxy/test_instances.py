@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from openclaw_mcp.proxy.engine import rate_limits
+from openclaw_mcp.proxy.engine import limits
 from openclaw_mcp.proxy.settings import ProxySettings
 
 from ..running import OPENCLAW, READY_WAIT, process, read_line
@@ -152,7 +152,7 @@ def test_a_second_bridge_at_another_instance_is_refused_while_the_first_answers(
 
 def test_a_rate_holds_for_all_instances_together(redis: Redis) -> None:
     async def main() -> None:
-        settings = ProxySettings(audit="off", redis_url=redis.url, app_rate=rate_limits.parse_rate("1/h:3"))
+        settings = ProxySettings(audit="off", redis_url=redis.url, app_rate=limits.parse_rate("1/h:3"))
         async with proxy(settings) as first, proxy(settings) as second:
             statuses = [(await at.send("GET", "/v1/chat/sessions")).status for at in (first, second, first, second)]
             assert statuses == [200, 200, 200, 429]

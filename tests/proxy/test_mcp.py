@@ -166,7 +166,7 @@ def test_both_eras_hear_of_new_tools_and_of_the_end(proxies: Start) -> None:
 def test_more_sessions_than_servers_are_kept_ready_are_all_served(
     proxies: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "MOST_IDLE_SERVERS", 4)
+    monkeypatch.setattr(state, "MAX_IDLE_SERVERS", 4)
 
     async def main() -> None:
         async with proxies() as proxy:

@@ -9,8 +9,9 @@ import pytest
 
 from openclaw_mcp.core.errors import BadRequest, ToolBusy, ToolError, ToolUnavailable
 from openclaw_mcp.net.websocket import WebSocket, WebSocketListener
-from openclaw_mcp.proxy.engine.bridge import Bridge, BridgeLimits, ReplaceTools
+from openclaw_mcp.proxy.engine.bridge import Bridge, ReplaceTools
 from openclaw_mcp.proxy.engine.frames import Frame
+from openclaw_mcp.proxy.engine.limits import BridgeLimits
 
 PATIENCE = 20.0
 
@@ -341,7 +342,7 @@ def test_tools_that_are_refused_are_answered_and_a_fault_of_ours_ends_the_bridge
             await asyncio.sleep(0)
         assert [(frame["type"], frame["reason"]) for frame in app.wire.sent] == sent
         assert app.wire.closed == closed
-        assert ("a bridge failed" in caplog.text) is bool(closed)
+        assert ("new tools could not be taken" in caplog.text) is bool(closed)
         assert app.wire.reading
 
     within(story)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.proxy.engine import rate_limits
+from openclaw_mcp.proxy.engine import limits
 
 from .engines import Start, one_redis, proxies, redis
 from .proxies import ECHO, HOLD, TEXT, Proxy, closed, soon, text_of
@@ -295,7 +295,7 @@ def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
     """What is counted is kept, under a name that whoever asks has made up: each would be told to wait otherwise."""
 
     async def main() -> None:
-        async with proxies(session_rate=rate_limits.parse_rate("1/h:2")) as proxy:
+        async with proxies(session_rate=limits.parse_rate("1/h:2")) as proxy:
             for id in ("nobody", "n" * 10_000):
                 for _ in range(4):
                     assert (await proxy.send("POST", f"/v1/mcp/{id}", {})).status == 404
@@ -306,7 +306,7 @@ def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
 
 def test_who_asks_too_fast_is_told_when_to_come_back(proxies: Start) -> None:
     async def main() -> None:
-        slow = rate_limits.parse_rate("1/h:2")
+        slow = limits.parse_rate("1/h:2")
         async with proxies(app_rate=slow) as proxy:
             assert [(await proxy.send("GET", "/v1/chat/sessions")).status for _ in range(3)] == [200, 200, 429]
         async with proxies(session_rate=slow) as proxy:

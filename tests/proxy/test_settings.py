@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from openclaw_mcp.core.errors import BadRequest
+from openclaw_mcp.protocol.bridge import DEFAULT_URL
 from openclaw_mcp.proxy.audit_log import ProxyAuditLog
-from openclaw_mcp.proxy.settings import DEFAULT_URL, ProxySettings, read_settings
+from openclaw_mcp.proxy.settings import ProxySettings, read_settings
 
 HARMFUL = {
     "ORIGINS": "*",

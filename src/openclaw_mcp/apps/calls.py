@@ -1,10 +1,10 @@
-"""Calls that came down an app's bridge: each runs its function, bounded in number, until it is answered or given up."""
+"""Calls from an app's bridge: each runs its function, bounded in number, until it is answered or cancelled."""
 
 import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -13,13 +13,16 @@ from msgspec import Raw, Struct
 from websockets.exceptions import ConnectionClosed
 
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound
+from ..core.model import Json
+from ..net.tasks import Tasks
+from ..protocol import bridge as wire
 from . import results
 from .connection import BridgeConnection
-from .function_schema import FunctionTool, Json
+from .function_schema import FunctionTool
 
-MAX_WAITING: Final = 4096  # calls taken in before more are refused; twice what a proxy sends by default
-PING: Final = '{"type":"ping"}'
-PONG: Final = '{"type":"pong"}'
+MAX_WAITING: Final = 4096  # calls taken before more are refused; twice what a proxy sends by default
+PING: Final = f'{{"type":"{wire.PING}"}}'
+PONG: Final = f'{{"type":"{wire.PONG}"}}'
 
 logger = logging.getLogger(__name__)
 
@@ -39,47 +42,37 @@ class Call:
     """A running call, for functions that have a parameter of this type. Usable from any thread."""
 
     is_call: Final = True
-    __slots__ = ("_has_progress", "_latest", "_loop", "_sending", "_socket", "cancelled", "id", "tool")
+    __slots__ = ("_has_progress", "_latest", "_loop", "_socket", "cancelled", "id", "tool")
 
     def __init__(self, id: str, tool: str, socket: BridgeConnection, loop: asyncio.AbstractEventLoop) -> None:
         self.id = id
         self.tool = tool
         self.cancelled = False
-        """True once nobody waits for the result. A function in a thread may look and stop."""
+        """True once the result is not wanted any more. A function in a thread may check it and stop."""
         self._socket = socket
         self._loop = loop
         self._has_progress = False
         self._latest: str | None = None
-        self._sending: asyncio.Task[None] | None = None
+        """Progress that the proxy was too slow to take."""
 
     def progress(self, done: float, *, total: float | None = None, message: str | None = None) -> None:
-        """Tell the caller how far this is; never waits. Values must grow; one too many for the wire is skipped."""
+        """Report to the caller how far this is; never waits. Values must grow; one too many for the wire is skipped."""
         if self.cancelled:
             return
         self._has_progress = True
         text = results.progress_frame(self.id, done, total, message)
-        self._loop.call_soon_threadsafe(self._queue_progress, text)
+        self._loop.call_soon_threadsafe(self._send_progress, text)
 
     async def flush_progress(self) -> None:
-        """Return when all progress is on its way: it comes before the result."""
+        """Return when all progress is sent: it comes before the result. Raises ConnectionClosed."""
         if self._has_progress:
-            await asyncio.sleep(0)  # what a function said in its last step is still on its way to `_tell`
-            if self._sending is not None:
-                await self._sending
+            await asyncio.sleep(0)  # progress of a function's last step is still on its way to `_send_progress`
+            if self._latest is not None:
+                await self._socket.send_text(self._latest)
 
-    def _queue_progress(self, text: str) -> None:
-        if self.cancelled:
-            return
-        self._latest = text
-        if self._sending is None:
-            self._sending = self._loop.create_task(self._send_progress())
-
-    async def _send_progress(self) -> None:
-        with contextlib.suppress(ConnectionClosed):  # the reader notices and ends the call
-            while (text := self._latest) is not None:
-                self._latest = None
-                await self._socket.send_text(text)
-        self._sending = None
+    def _send_progress(self, text: str) -> None:
+        if not self.cancelled:
+            self._latest = None if self._socket.try_send_text(text) else text
 
 
 def _call_function(function: Callable[..., Any], arguments: Json) -> Any:
@@ -90,7 +83,7 @@ def _call_function(function: Callable[..., Any], arguments: Json) -> Any:
 
 
 class CallRunner:
-    """The calls of one app, whichever bridge they came by."""
+    """The calls of one app, from all of its bridges."""
 
     def __init__(self, tools: Mapping[str, FunctionTool], *, at_once: int) -> None:
         self._tools = tools
@@ -98,38 +91,40 @@ class CallRunner:
         self._slots = asyncio.Semaphore(at_once)
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="lent")
         self._running: dict[str, tuple[asyncio.Task[None], Call]] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("app calls")
 
     def handle_frame(self, message: bytes, socket: BridgeConnection) -> None:
         """One frame from the proxy."""
         try:
             frame = _decode_frame(message)
         except (msgspec.DecodeError, RecursionError) as exc:
-            logger.warning("a frame from the proxy can't be read: %s", exc)
+            logger.warning("app bridge: a frame from the proxy can't be read (%s), it is skipped", exc)
             return
         match frame.type:
-            case "invoke_tool":
+            case wire.INVOKE_TOOL:
                 self._start_call(frame, socket)
-            case "cancel_tool":
+            case wire.CANCEL_TOOL:
                 self._cancel_call(frame.request_id)
-            case "ping":
-                self._run_in_background(socket.send(PONG))
-            case "error":
-                logger.warning("the proxy could not use a frame: %s", frame.reason)
+            case wire.PING:
+                socket.try_send_text(PONG)  # a proxy that does not read what it is sent needs no sign of life
+            case wire.ERROR:
+                logger.warning("app bridge: the proxy could not use a frame (%s)", frame.reason)
 
     def cancel_all(self) -> None:
-        """Give up what runs: no answer can be delivered, since a new bridge knows nothing of the old one's calls."""
+        """Cancel what runs: no answer can be delivered, since a new bridge does not know the old one's calls."""
         for id in list(self._running):
             self._cancel_call(id)
 
-    def close(self) -> None:
-        """Start nothing more. A function in a thread can't be ended; it runs to its end unheard."""
+    async def aclose(self) -> None:
+        """Start nothing more. A function in a thread can't be ended; it runs to its end, and its result is dropped."""
         self.cancel_all()
+        await self._tasks.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start_call(self, frame: _Frame, socket: BridgeConnection) -> None:
         call = Call(frame.request_id, frame.tool_name, socket, self._loop)
-        self._running[call.id] = self._loop.create_task(self._answer(frame, call, socket)), call
+        task = self._tasks.spawn(self._answer(frame, call, socket), name=f"call of {call.tool}")
+        self._running[call.id] = task, call
 
     def _cancel_call(self, id: str) -> None:
         running = self._running.pop(id, None)
@@ -137,14 +132,13 @@ class CallRunner:
             task, call = running
             call.cancelled = True
             task.cancel()
-            self._keep_task(task)  # until it has put its things away
 
     async def _answer(self, frame: _Frame, call: Call, socket: BridgeConnection) -> None:
         try:
             text = await self._result_frame(frame, call)
             await call.flush_progress()
             await socket.send_text(text)
-        except ConnectionClosed:  # the proxy has told the caller already
+        except ConnectionClosed:  # the proxy has answered the caller already
             pass
         except (KeyboardInterrupt, SystemExit):  # the app's end, but its caller need not wait for that
             with contextlib.suppress(ConnectionClosed):
@@ -182,14 +176,3 @@ class CallRunner:
             value = await self._loop.run_in_executor(self._threads, _call_function, tool.function, given)
             # A lambda around an `async def` does not look like one, and returns what has yet to be awaited.
             return await value if inspect.isawaitable(value) else value
-
-    def _run_in_background(self, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            with contextlib.suppress(ConnectionClosed):
-                await work
-
-        self._keep_task(self._loop.create_task(run()))
-
-    def _keep_task(self, task: asyncio.Task[None]) -> None:
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)

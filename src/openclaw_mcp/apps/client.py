@@ -18,14 +18,16 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, NamedTuple, Self, TypeVar, overload
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
+from ..net.tasks import Tasks
 from ..net.write_coalescing import coalesce_writes
+from ..protocol.bridge import BAD_TOKEN, DEFAULT_URL, FORBIDDEN, NO_SESSION, SESSION_DELETED
 from . import function_schema
 from .calls import PING, Call, CallRunner
 from .connection import BridgeConnection
@@ -51,27 +53,34 @@ __all__ = [
     "ToolResult",
 ]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8000"
-FIRST_CONNECTION: Final = 15.0  # seconds `async with` tries to get through before it says that it can't
+FIRST_CONNECTION: Final = 15.0  # seconds `async with` tries to get through before it fails
 DIAL_WAIT: Final = 10.0  # seconds one attempt at a bridge may take
 FIRST_PAUSE: Final = 0.25  # seconds before the first redial; doubles up to the longest
 MAX_PAUSE: Final = 15.0  # a proxy that comes back is found again within this
 STABLE_AFTER: Final = 10.0  # seconds a bridge must have lived for the pauses to start small again
 DELETE_WAIT: Final = 3.0  # seconds leaving may take to delete the session
-MAX_FRAME_BYTES: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB unless told otherwise
-DEFAULT_CONCURRENCY: Final = 32  # calls that run at the same time unless told otherwise
+MAX_FRAME_BYTES: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB by default
+DEFAULT_CONCURRENCY: Final = 32  # calls that run at the same time by default
 
-NO_SESSION: Final = 4404
-SESSION_DELETED: Final = 4410
-FATAL_CLOSE_CODES: Final = {4401: "the app token is wrong", 4403: "this origin or host is not admitted"}
+FATAL_CLOSE_CODES: Final = {BAD_TOKEN: "the app token is wrong", FORBIDDEN: "this origin or host is not admitted"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 logger = logging.getLogger(__name__)
 
 
+class _Run(NamedTuple):
+    """An app's tools while they are lent."""
+
+    ready: "asyncio.Future[None]"
+    """Done once calls can arrive."""
+    calls: CallRunner
+    tasks: Tasks
+    task: "asyncio.Task[None]"
+
+
 class SessionDeleted(OpenClawError):
-    """Somebody deleted the session; the app must not come back unasked."""
+    """The session was deleted at the proxy; the app must not come back unasked."""
 
     code = "session_deleted"
 
@@ -92,8 +101,8 @@ class AppTools:
     ) -> None:
         """`url` and `token` default to OPENCLAW_PROXY_SERVER_URL and OPENCLAW_PROXY_APP_TOKEN.
 
-        `about` is registered beside the tools (`device_name`, `app_version`, `chat_id`, …). `on_session` hears of every
-        session made: the first, and a new one, with a new `mcp_url`, after the proxy forgot the old.
+        `about` is registered beside the tools (`device_name`, `app_version`, `chat_id`, …). `on_session` gets every
+        session made: the first, and a new one, with a new `mcp_url`, after the proxy lost the old.
         """
         if at_once < 1:
             raise BadRequest(f"at_once is {at_once}; at least one call must be able to run")
@@ -106,7 +115,7 @@ class AppTools:
         self._tools_changed = False
         self._at_once = at_once
         self._session: Session | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._run: _Run | None = None
         self._last_error = "no attempt was made"
 
     # ---- tools ----
@@ -164,20 +173,16 @@ class AppTools:
 
     async def __aenter__(self) -> Self:
         """Return once calls can arrive. Raises ProxyRefused, ProxyUnreachable."""
-        self._start()
-        assert self._task is not None
-        ready = asyncio.create_task(self._ready.wait())
+        run = self._start()
         try:
-            await asyncio.wait((self._task, ready), timeout=FIRST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
-            if not self._ready.is_set():
-                trouble = f"no proxy took the bridge within {FIRST_CONNECTION:g} s: {self._last_error}"
-                await self._stop()
-                raise ProxyUnreachable(trouble)
+            await asyncio.wait((run.task, run.ready), timeout=FIRST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._stop()
             raise
-        finally:
-            ready.cancel()
+        if not run.ready.done():
+            reason = f"no proxy took the bridge within {FIRST_CONNECTION:g} s: {self._last_error}"
+            await self._stop()
+            raise ProxyUnreachable(reason)
         return self
 
     async def __aexit__(
@@ -199,34 +204,34 @@ class AppTools:
 
     async def wait(self) -> None:
         """Wait for the end. Raises what ended it: ProxyRefused, SessionDeleted."""
-        if self._task is None:
+        if self._run is None:
             raise BadRequest("nothing is lent; wait inside `async with`")
-        owner = self._task
-        await asyncio.wait((owner,))
-        if not owner.cancelled():
-            owner.result()
+        task = self._run.task
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.result()
 
-    def _start(self) -> None:
-        if self._task is not None:
+    def _start(self) -> "_Run":
+        if self._run is not None:
             raise BadRequest("this is lent already; make a second AppTools for a second session")
-        self._ready = asyncio.Event()
-        self._calls = CallRunner(self._tools, at_once=self._at_once)
-        self._task = asyncio.create_task(self._run())
+        ready = asyncio.get_running_loop().create_future()
+        calls, tasks = CallRunner(self._tools, at_once=self._at_once), Tasks("app tools")
+        task = tasks.spawn(self._hold_bridge(calls, ready), name="bridge", on_failure="raise")
+        self._run = _Run(ready, calls, tasks, task)
+        return self._run
 
     async def _stop(self) -> None:
-        owner, self._task = self._task, None
-        if owner is None:
+        run, self._run = self._run, None
+        if run is None:
             return
-        owner.cancel()
         try:
-            await owner
-        except asyncio.CancelledError:
-            if not owner.cancelled():
-                raise
+            await run.tasks.aclose()
+            if not run.task.cancelled():
+                run.task.result()
         finally:
-            self._calls.close()
+            await run.calls.aclose()
 
-    async def _run(self) -> None:
+    async def _hold_bridge(self, calls: CallRunner, ready: "asyncio.Future[None]") -> None:
         """Register, hold the bridge, and come back when it breaks, until cancelled or refused for good."""
         clock = asyncio.get_running_loop().time
         pause = FIRST_PAUSE
@@ -234,7 +239,7 @@ class AppTools:
             while True:
                 began, wait = clock(), 0.0
                 try:
-                    self._last_error = await self._connect_once()
+                    self._last_error = await self._connect_once(calls, ready)
                 except ProxyUnreachable as exc:
                     self._last_error, wait = str(exc), exc.retry_after
                 if clock() - began > STABLE_AFTER:
@@ -242,13 +247,14 @@ class AppTools:
                 # Spread out, so that a thousand apps do not all come back in the moment a proxy does.
                 wait = max(wait, random.uniform(0.5, 1.0) * pause)  # noqa: S311  not a secret
                 pause = min(2 * pause, MAX_PAUSE)
-                logger.warning("bridge lost, next try in %.1f s: %s", wait, self._last_error)
+                logger.warning("app bridge: lost (%s), next attempt in %.1f s", self._last_error, wait)
                 await asyncio.sleep(wait)
         finally:
+            calls.cancel_all()
             await self._delete_session()
 
-    async def _connect_once(self) -> str:
-        """One bridge from dialling to its end, and why it ended."""
+    async def _connect_once(self, calls: CallRunner, ready: "asyncio.Future[None]") -> str:
+        """One bridge from its opening to its end, and why it ended."""
         if self._session is None:
             self._tools_changed = False
             self._session = await self._proxy.register({**self._about, "tools": self._tool_definitions()})
@@ -262,40 +268,41 @@ class AppTools:
                     raise
                 self._session = None
                 return str(exc)
-        return await self._run_bridge(self._session)
+        return await self._run_bridge(self._session, calls, ready)
 
-    async def _run_bridge(self, session: Session) -> str:
-        dial = connect(
+    async def _run_bridge(self, session: Session, calls: CallRunner, ready: "asyncio.Future[None]") -> str:
+        def on_message(message: bytes, socket: BridgeConnection) -> None:
+            if not ready.done():
+                ready.set_result(None)
+            calls.handle_frame(message, socket)
+
+        opening = connect(
             self._proxy.bridge_url(session.id),
             additional_headers=self._proxy.headers,
             compression=None,
             max_size=MAX_FRAME_BYTES,
             open_timeout=DIAL_WAIT,
             ssl=self._proxy.tls,
-            create_connection=partial(BridgeConnection, on_message=self._on_message),  # type: ignore[arg-type]  # all it does is call it
+            create_connection=partial(BridgeConnection, on_message=on_message),  # type: ignore[arg-type]  # all it does is call it
         )
         try:
-            async with dial as socket:
+            async with opening as socket:
                 # Calls come in batches; so may their answers.
                 socket.transport = coalesce_writes(socket.transport, asyncio.get_running_loop())
                 try:
-                    # A refusal comes as a close code after the handshake, so only an answer says that we are in.
+                    # A refusal comes as a close code after the handshake, so only an answer shows that it is open.
                     await socket.send(PING)
                     await socket.wait_closed()
                 except ConnectionClosed:
                     pass
                 finally:
-                    self._calls.cancel_all()
-                    await socket.close()  # by ourselves: leaving the block when cancelled would say 1011, an error
+                    calls.cancel_all()
+                    await socket.close()  # by ourselves: leaving the block when cancelled would send 1011, an error
                 return self._handle_close(socket.close_code or 1006, socket.close_reason or "the connection broke")
         except InvalidStatus as exc:
             raise self._proxy.error_for_status(exc.response.status_code) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as exc:
             raise ProxyUnreachable(f"the bridge can't be opened: {exc or type(exc).__name__}") from None
-
-    def _on_message(self, message: bytes, socket: BridgeConnection) -> None:
-        self._ready.set()
-        self._calls.handle_frame(message, socket)
 
     def _handle_close(self, code: int, reason: str) -> str:
         if code in FATAL_CLOSE_CODES:
@@ -308,16 +315,15 @@ class AppTools:
         return f"closed with {code}, {reason}"
 
     async def _delete_session(self) -> None:
-        """Take the session back; one that stays behind for want of a proxy expires by itself."""
+        """Delete the session; one that stays behind because no proxy answers expires by itself."""
         session, self._session = self._session, None
-        self._calls.cancel_all()
         if session is None:
             return
         try:
             async with asyncio.timeout(DELETE_WAIT):
                 await self._proxy.delete(session)
         except (OpenClawError, TimeoutError) as exc:
-            logger.info("the session could not be deleted: %s", exc or "no answer in time")
+            logger.info("app bridge: the session could not be deleted (%s), it will expire", exc or "no answer in time")
 
     async def _put_tools(self, session: Session) -> None:
         self._tools_changed = False

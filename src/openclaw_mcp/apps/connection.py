@@ -49,6 +49,13 @@ class BridgeConnection(ClientConnection):
         if self.paused:
             await self.drain()
 
+    def try_send_text(self, text: str) -> bool:
+        """Send it if that needs no waiting; whether it was sent."""
+        if self.protocol.state is not OPEN or self.transport.is_closing() or self.paused:
+            return False
+        self.transport.write(encode_text_frame(text.encode()))
+        return True
+
     def data_received(self, data: bytes) -> None:
         if self._handshake_tail is not None:
             data = self._skip_handshake(self._handshake_tail, data)

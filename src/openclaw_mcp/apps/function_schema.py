@@ -1,4 +1,4 @@
-"""A function as a tool: schema from type hints, words from the docstring, arguments as typed values. Pure."""
+"""A function as a tool: schema from type hints, descriptions from the docstring, arguments as typed values. Pure."""
 
 import inspect
 import re
@@ -11,10 +11,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ..core.errors import BadRequest, ToolArguments
-from ..core.model import ToolResult
+from ..core.model import Json, ToolResult
 from .results import BLOCK_TYPES
-
-Json = dict[str, Any]
 
 _ARGUMENTS_SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
 _OTHER_SECTION: Final = re.compile(r"^(returns|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)

@@ -5,12 +5,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ..core.model import Audio, Embedded, Image, Json, Link, Text, ToolResult
+from ..core.model import Audio, Embedded, Image, Link, Text, ToolResult
+from ..protocol.bridge import INVOKE_RESULT, PROGRESS
+from ..protocol.mcp import encode_tool_result
 
 BLOCK_TYPES: Final = (Text, Image, Audio, Embedded, Link)
 
 
-class _ResultFrame(Struct, tag="invoke_result", tag_field="type", omit_defaults=True):
+class _ResultFrame(Struct, tag=INVOKE_RESULT, tag_field="type", omit_defaults=True):
     request_id: str
     ok: bool
     content: Any = UNSET
@@ -18,7 +20,7 @@ class _ResultFrame(Struct, tag="invoke_result", tag_field="type", omit_defaults=
     mcp: bool = False
 
 
-class _ProgressFrame(Struct, tag="progress", tag_field="type", omit_defaults=True):
+class _ProgressFrame(Struct, tag=PROGRESS, tag_field="type", omit_defaults=True):
     request_id: str
     progress: float
     total: float | None = None
@@ -31,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 def result_frame(request_id: str, value: Any) -> str:
     """The frame for a value. Raises TypeError for what JSON can't carry."""
     if isinstance(value, ToolResult):
-        return _encode_text(_ResultFrame(request_id, ok=True, content=_to_mcp_result(value), mcp=True))
+        return _encode_text(_ResultFrame(request_id, ok=True, content=encode_tool_result(value), mcp=True))
     if isinstance(value, BLOCK_TYPES):
         return _encode_text(_ResultFrame(request_id, ok=True, content=[value], mcp=True))
     if isinstance(value, list | tuple) and any(isinstance(part, BLOCK_TYPES) for part in value):
@@ -52,15 +54,6 @@ def _to_block(part: Any) -> Any:
     if isinstance(part, BLOCK_TYPES):
         return part
     return Text(part if isinstance(part, str) else _encode_text(part))
-
-
-def _to_mcp_result(result: ToolResult) -> Json:
-    shape: Json = {"content": result.content, "isError": result.failed}
-    if result.structured is not UNSET:
-        shape["structuredContent"] = result.structured
-    if result.meta is not None:
-        shape["_meta"] = result.meta
-    return shape
 
 
 def _encode_text(value: Any) -> str:

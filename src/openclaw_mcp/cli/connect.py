@@ -18,6 +18,7 @@ from ..net.state_dir import state_dir, state_dir_path
 from ..node import settings as node_settings
 from ..node.token import TOKEN_FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
+from ..protocol.bridge import DEFAULT_URL
 from ..proxy import settings as proxy_settings
 from . import run_state
 from .gateway import ensure_token_file, token_file_path
@@ -169,7 +170,7 @@ def _program_entry(surface: str, options: argparse.Namespace, folder: Path) -> S
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
             url = _proxy_url(proxy_settings.read_settings(), folder)
-            there = () if url == proxy_settings.DEFAULT_URL else ("--proxy-base-url", url)
+            there = () if url == DEFAULT_URL else ("--proxy-base-url", url)
             return StdioClientEntry(
                 name=name, command=script_path("openclaw"), args=("proxy", "--stdio", *which, *there), env=env
             )
@@ -222,7 +223,7 @@ def _node_url(folder: Path) -> str:
 def _proxy_url(settings: proxy_settings.ProxySettings, folder: Path) -> str:
     """The address in the settings, else the present one, else the default."""
     up = run_state.read(folder)
-    if up is not None and settings.server_url == proxy_settings.DEFAULT_URL:
+    if up is not None and settings.server_url == DEFAULT_URL:
         return up.surface("proxy").address
     return settings.server_url.rstrip("/")
 

@@ -10,7 +10,7 @@ from ..net.peers import is_loopback
 from ..proxy import settings as configuration
 from ..proxy.http.asgi import ProxyAsgi
 from ..proxy.settings import ProxySettings
-from ..proxy.state import ProxyState
+from ..proxy.state import open_proxy
 from . import proxy_stdio
 from .commands import parse_port
 from .logging_setup import log_to_stderr
@@ -55,7 +55,7 @@ async def serve(settings: ProxySettings, *, host: str, port: int) -> None:
     listener = listen.bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
-    async with ProxyState(settings) as house:
+    async with open_proxy(settings) as house:
         front = ProxyAsgi(house)
         await listen.serve(
             front,

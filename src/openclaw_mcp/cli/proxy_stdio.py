@@ -11,6 +11,7 @@ from ..core.ports import Toolbox
 from ..mcp.server.server import McpServer, McpServerInfo
 from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
+from ..protocol.bridge import DEFAULT_URL
 from ..proxy import settings as configuration
 from ..proxy.stdio.remote_session import RemoteSessionTools, SessionSelector
 
@@ -22,7 +23,7 @@ MAX_LINE_LENGTH = 32 << 20  # bytes: a result of the largest size a proxy lets t
 
 def server(toolbox: Toolbox | None = None) -> McpServer:
     info = McpServerInfo(name="openclaw-proxy", version=__version__, title="OpenClaw app tools")
-    return McpServer(info, toolbox or RemoteSessionTools(configuration.DEFAULT_URL, "", SessionSelector()))
+    return McpServer(info, toolbox or RemoteSessionTools(DEFAULT_URL, "", SessionSelector()))
 
 
 def serve_stdio(opened: StdioHandover | None = None) -> None:

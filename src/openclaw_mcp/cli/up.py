@@ -27,7 +27,7 @@ from ..node.settings import DEFAULT_PORT as NODE_PORT
 from ..node.token import TokenFile
 from ..proxy import settings as proxy_settings
 from ..proxy.http.asgi import ProxyAsgi
-from ..proxy.state import ProxyState
+from ..proxy.state import ProxyState, open_proxy
 from . import run_state
 from .commands import parse_port, require_cwd
 from .gateway import ensure_token_file, resolve_token
@@ -131,7 +131,7 @@ async def _serve_proxy(number: int) -> AsyncIterator[tuple[ProxyState, Surface]]
     listener = _bind("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
-        state = await stack.enter_async_context(ProxyState(settings))
+        state = await stack.enter_async_context(open_proxy(settings))
         app = ProxyAsgi(state)
         await stack.enter_async_context(listen.serve_in_background(app, listener, websockets=app.make_socket))
         token = "$OPENCLAW_PROXY_OPENCLAW_TOKEN" if settings.mcp_token else "none: this machine only"

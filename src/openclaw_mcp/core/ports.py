@@ -99,6 +99,32 @@ class ToolSource(Protocol):
     async def call(self, call: ToolCall) -> ToolResult: ...
 
 
+class ConnectedApp(ToolSource, Protocol):
+    """A session of an app that lends its tools through the proxy."""
+
+    @property
+    def digest(self) -> str:
+        """Its name in logs, audit and policy: its id is the key to it."""
+
+    @property
+    def chat_id(self) -> str | None:
+        """The conversation its app belongs to, if the app named one."""
+
+
+class AppDirectory(Protocol):
+    """The apps whose bridges are open in this process."""
+
+    @property
+    def app_attached(self) -> Signal[Any]:
+        """Emitted with the ConnectedApp whose bridge was opened. A signal has one type alone: the directory's own."""
+
+    @property
+    def session_ended(self) -> Signal[Any]:
+        """Emitted with a ConnectedApp too."""
+
+    def connected_apps(self) -> Sequence[ConnectedApp]: ...
+
+
 class ResourceProvider(Protocol):
     """Resources a caller may read."""
 
@@ -160,35 +186,6 @@ class RunExecutor(Protocol):
 
     async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
         """The run once it has ended; None when the time is up first."""
-
-
-class ConnectedApp(Protocol):
-    """An app that lends its tools: a `ToolSource` for as long as its bridge is attached."""
-
-    changed: Signal[None]
-
-    @property
-    def id(self) -> str:
-        """Its session's id: a key to the session, never to be shown."""
-
-    @property
-    def chat_id(self) -> str | None:
-        """The conversation it lends its tools to, as the app calls it."""
-
-    def specs(self) -> Sequence[ToolSpec]: ...
-
-    async def call(self, call: ToolCall) -> ToolResult: ...
-
-
-class AppDirectory(Protocol):
-    """The apps of a proxy in this process."""
-
-    app_attached: Signal[ConnectedApp]
-    """Emitted when an app attaches the bridge of a session here."""
-    session_ended: Signal[ConnectedApp]
-
-    def apps(self) -> Sequence[ConnectedApp]:
-        """Those whose bridge is attached here now."""
 
 
 class GrantIssuer(Protocol):

@@ -24,11 +24,12 @@ from ..core.errors import OpenClawError
 from .http_limits import BoundedConfig, ConnectionBounds
 from .http_protocol import BoundedHttp
 from .listening_ports import find_port_owner
+from .tasks import Tasks
 
 BACKLOG: Final = 2048
 SHUTDOWN_GRACE: Final = 5  # seconds open requests get after a stop was asked for
 KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than most clients' pools
-GC_THRESHOLDS: Final = (20_000, 20, 20)  # new objects between two looks, and looks between two deeper ones
+GC_THRESHOLDS: Final = (20_000, 20, 20)  # new objects between two collections, and collections between deeper ones
 MAX_OPEN_FILES: Final = 65_536  # open files we ask for: a connection each,
 RESERVED_FILES: Final = 256  # but so many, or a quarter of all, are kept for what is no connection
 UNACKNOWLEDGED_MS: Final = 60_000  # milliseconds what we sent may stay unacknowledged before the connection is given up
@@ -104,7 +105,7 @@ async def serve(
     websockets: WebSocketFactory | None = None,
     bounds: ConnectionBounds = ConnectionBounds(),
 ) -> None:
-    """Serve until SIGINT, SIGTERM or cancellation. `ready` is called once connections are answered.
+    """Serve until SIGINT, SIGTERM or cancellation. `on_ready` is called once connections are answered.
 
     Without `websockets` a request to become a WebSocket is served as the plain one it also is.
     """
@@ -127,18 +128,18 @@ async def serve_in_background(
     websockets: WebSocketFactory | None = None,
     bounds: ConnectionBounds = ConnectionBounds(),
 ) -> AsyncIterator[None]:
-    """Answer while the block runs; signals are the caller's affair. Leaving gives open requests their grace."""
-    ready = asyncio.Event()
-    server = _NoSignalServer(_make_config(app, websockets, bounds), ready.set)
-    work = asyncio.ensure_future(server.serve(sockets=[listener]))
-    opening = asyncio.ensure_future(ready.wait())
-    try:
-        await asyncio.wait((work, opening), return_when=asyncio.FIRST_COMPLETED)
-        yield
-    finally:
-        opening.cancel()
-        server.should_exit = True
-        await work
+    """Answer while the block runs, which a failure of the server ends. Signals are left to the caller. Open requests
+    get their grace at the end."""
+    ready = asyncio.get_running_loop().create_future()
+    server = _NoSignalServer(_make_config(app, websockets, bounds), lambda: ready.set_result(None))
+    async with Tasks("web server") as tasks:
+        serving = tasks.spawn(server.serve(sockets=[listener]), name="serving", on_failure="crash")
+        try:
+            await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+            yield
+        finally:
+            server.should_exit = True
+            await asyncio.wait((serving,))
 
 
 def _make_config(app: Any, websockets: WebSocketFactory | None, bounds: ConnectionBounds) -> BoundedConfig:
@@ -149,7 +150,7 @@ def _make_config(app: Any, websockets: WebSocketFactory | None, bounds: Connecti
         http=BoundedHttp,
         ws=websockets or "none",
         lifespan="off",
-        proxy_headers=False,  # who connects is who connects: a header must not make a stranger look local
+        proxy_headers=False,  # a header must not make a remote peer look local
         log_config=None,
         access_log=False,
         server_header=False,
@@ -166,7 +167,7 @@ class _HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What was loaded stays, and a request leaves hardly a cycle behind: looking for garbage less often is felt.
+        # What was loaded stays, and a request leaves hardly a cycle behind: collecting less often saves much time.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         if self._on_ready is not None and not self.should_exit:
@@ -176,7 +177,7 @@ class _HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """SIGINT, SIGTERM and SIGHUP end `serve`, and no more than that; one that is ignored stays so.
 
-        uvicorn would raise the signal again once it has stopped, which ends the process before its rooms are closed.
+        uvicorn would raise the signal again once it has stopped, which ends the process before everything is closed.
         """
         if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
             with super().capture_signals():
@@ -189,7 +190,7 @@ class _HttpServer(uvicorn.Server):
 
         def stop(number: signal.Signals) -> None:
             self.handle_exit(number, None)
-            for once in numbers:  # the second one kills: somebody is in a hurry
+            for once in numbers:  # the second one kills at once
                 loop.remove_signal_handler(once)
                 signal.signal(once, signal.SIG_DFL)
 

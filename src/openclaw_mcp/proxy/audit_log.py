@@ -1,7 +1,7 @@
-"""Audit lines: one JSON object a call, to a file or to stderr, written beside the calls and never in their way."""
+"""Audit lines: one JSON object a call, to a file or to stderr, written beside the calls without delaying them."""
 
 import asyncio
-import hashlib
+import logging
 import os
 import time
 from datetime import UTC, datetime
@@ -12,27 +12,28 @@ import msgspec
 
 from ..core.errors import BadRequest
 from ..net.files import StateBroken, open_to_append
+from ..net.tasks import Tasks, finish
 from ..tools.audit import AuditRecord
+from .engine.app_session import session_digest
 
 MAX_LINES: Final = 20_000  # lines waiting for a slow disk; more are dropped, and a line says how many
-BATCH_WINDOW: Final = (
-    0.05  # seconds of lines that are written together: a thread for each would cost more than its call
-)
+BATCH_WINDOW: Final = 0.05  # seconds of lines that are written together: a thread for each costs more than its call
 STDERR: Final = 2
+
+logger = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 
 
 class ProxyAuditLog:
-    """`write` queues; a thread puts whole batches where they belong. Its life is an `async with`."""
+    """`write` queues; a thread writes whole batches. Its life is an `async with`."""
 
     def __init__(self, target: str) -> None:
         self._target = target
-        self._lines: list[AuditRecord] = []
-        self._wake_sent = False
+        self._records: list[AuditRecord] = []
         self._dropped = 0
-        self._wake = asyncio.Event()
-        self._writer_task: asyncio.Task[None] | None = None
+        self._has_records = asyncio.Event()
+        self._tasks = Tasks("proxy audit")
         self._descriptor = STDERR
 
     async def __aenter__(self) -> Self:
@@ -43,39 +44,42 @@ class ProxyAuditLog:
                 why = exc.strerror if isinstance(exc, OSError) else exc
                 raise BadRequest(f"the audit file can't be written: {why}; choose another") from None
         if self._target != "off":
-            self._writer_task = asyncio.create_task(self._run_writer())
+            self._tasks.loop(self._write_batch, name="writing the audit log", on_failure="restart")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._writer_task is not None:
-            self._writer_task.cancel()
-            await asyncio.wait((self._writer_task,))
-            self._write_bytes(self._take_lines())
+        await self._tasks.aclose()
+        self._write_bytes(self._take_lines())
         if self._descriptor != STDERR:
             os.close(self._descriptor)
 
     def write(self, record: AuditRecord) -> None:
-        if self._writer_task is None:
+        if self._target == "off":
             return
-        if len(self._lines) >= MAX_LINES:
+        if len(self._records) >= MAX_LINES:
             self._dropped += 1
             return
-        self._lines.append(record)
-        if not self._wake_sent:
-            self._wake_sent = True
-            self._wake.set()
+        self._records.append(record)
+        if len(self._records) == 1:
+            self._has_records.set()
 
-    async def _run_writer(self) -> None:
-        while True:
-            await self._wake.wait()
-            await asyncio.sleep(BATCH_WINDOW)
-            self._wake.clear()
-            self._wake_sent = False
-            await asyncio.shield(asyncio.to_thread(self._write_bytes, self._take_lines()))
+    async def _write_batch(self) -> None:
+        await self._has_records.wait()
+        await asyncio.sleep(BATCH_WINDOW)
+        self._has_records.clear()
+        await finish(asyncio.to_thread(self._write_bytes, self._take_lines()))
 
     def _take_lines(self) -> bytes:
-        records, self._lines = self._lines, []
-        lines = [_format_record(record) for record in records]
+        records, self._records = self._records, []
+        lines = []
+        for record in records:
+            try:
+                lines.append(_format_record(record))
+            except Exception:  # one record must not cost the others
+                logger.exception(
+                    "proxy audit: a record of tool %r could not be written, it is dropped", record.tool[:200]
+                )
+                self._dropped += 1
         if self._dropped:
             note: dict[str, Any] = {"time": _format_time(time.time()), "dropped": self._dropped}
             lines.append(_encode(note))
@@ -105,11 +109,6 @@ def _format_record(record: AuditRecord) -> bytes:
             "received": traffic.received if traffic else None,
         }
     )
-
-
-def session_digest(session_id: str) -> str:
-    """A session as the audit names it: its id is the key to it."""
-    return hashlib.sha256(session_id.encode()).hexdigest()[:12]
 
 
 def _format_time(seconds: float) -> str:

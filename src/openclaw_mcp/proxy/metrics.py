@@ -8,30 +8,14 @@ from typing import Final
 from ..tools.audit import AuditRecord
 
 LATENCY_BOUNDS: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    120.0,
-)
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+)  # fmt: skip
 """Upper bounds of the latency histogram, in seconds: from an app that answers at once to the default timeout."""
 
 
 class Metrics:
     def __init__(self) -> None:
-        self.running = 0
-        self.bad_frames = 0
+        self._bad_frames = 0
         self._calls: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._buckets = [0] * (len(LATENCY_BOUNDS) + 1)
@@ -46,7 +30,10 @@ class Metrics:
     def count_refusal(self, reason: str) -> None:
         self._refusals[reason] += 1
 
-    def format_text(self, *, sessions: int | None, bridges: int) -> str:
+    def count_bad_frames(self, count: int) -> None:
+        self._bad_frames += count
+
+    def format_text(self, *, sessions: int | None, bridges: int, running_calls: int) -> str:
         lines: list[str] = []
 
         def block(name: str, kind: str, help: str, rows: Sequence[tuple[str, float]]) -> None:
@@ -57,12 +44,12 @@ class Metrics:
         refused = [(f'{{reason="{reason}"}}', count) for reason, count in sorted(self._refusals.items())]
         block("calls_total", "counter", "Tool calls by how they ended.", calls)
         block("call_seconds", "histogram", "How long tool calls took.", self._histogram())
-        block("calls_running", "gauge", "Tool calls waiting for an app.", [("", self.running)])
+        block("calls_running", "gauge", "Tool calls waiting for an app.", [("", running_calls)])
         if sessions is not None:
             block("sessions", "gauge", "Sessions registered.", [("", sessions)])
         block("bridges", "gauge", "Bridges attached to this process.", [("", bridges)])
         block("refused_total", "counter", "Requests refused at the door.", refused)
-        block("bad_frames_total", "counter", "Frames from apps that could not be used.", [("", self.bad_frames)])
+        block("bad_frames_total", "counter", "Frames from apps that could not be used.", [("", self._bad_frames)])
         return "\n".join(lines) + "\n"
 
     def _histogram(self) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""What `openclaw proxy` can be told, by environment, by `.env`, by flags; the environment wins over the file."""
+"""The settings of `openclaw proxy`: the environment, a `.env` file, flags; the environment wins over the file."""
 
 import os
 from collections.abc import Mapping
@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from ..core.errors import BadRequest
 from ..core.numbers import parse_whole_number
-from .engine import rate_limits
-from .engine.bridge import BridgeLimits
-from .engine.quotas import MAX_BYTES, SessionLimits
-from .engine.rate_limits import UNCLAIMED_TIMEOUT, Rate
+from ..net.http_client.address import is_header_value
+from ..protocol.bridge import DEFAULT_URL
+from .engine.limits import MAX_BYTES, UNCLAIMED_TIMEOUT, BridgeLimits, Rate, SessionLimits, parse_rate
 
 PREFIX: Final = "OPENCLAW_PROXY_"
 DOTENV_ALLOWED: Final = frozenset({
@@ -21,7 +20,6 @@ DOTENV_ALLOWED: Final = frozenset({
     "MAX_CALLS", "MAX_RESULT_BYTES", "PING_SECONDS",
 })  # fmt: skip
 """What a `.env` beside the person who starts the proxy may say without being named."""
-DEFAULT_URL: Final = "http://127.0.0.1:8000"
 
 
 class ProxySettings(Struct, frozen=True, kw_only=True):
@@ -153,7 +151,7 @@ class _EnvironmentReader:
 
     def token(self, name: str) -> str:
         text = self.text(name)
-        if not (text.isascii() and text.isprintable()):
+        if not is_header_value(text):
             raise BadRequest(f"{PREFIX}{name} holds characters that HTTP can't carry; use letters, digits and signs")
         return text
 
@@ -185,6 +183,6 @@ class _EnvironmentReader:
 
     def rate(self, name: str) -> Rate | None:
         try:
-            return rate_limits.parse_rate(self.text(name))
+            return parse_rate(self.text(name))
         except BadRequest as exc:
             raise BadRequest(f"{PREFIX}{name}: {exc}") from None

@@ -14,6 +14,7 @@ import pytest
 from openclaw_mcp.config.views import roster_from_config
 
 from openclaw_mcp.core.channel import ChatAddress, OutboundMessage
+from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.signal import Signal
@@ -207,11 +208,11 @@ def test_a_file_that_the_config_forbids_is_named_and_the_reply_still_sent(tmp_pa
 
 class FakeConfig:
     def __init__(self) -> None:
-        self.current = SimpleNamespace(config={})
+        self.current = SimpleNamespace(config=read_config({}))
         self.changed: Signal[Any] = Signal()
 
     def change(self, channels: Json) -> None:
-        self.current = SimpleNamespace(config={"channels": channels})
+        self.current = SimpleNamespace(config=read_config({"channels": channels}))
         self.changed.emit(None)
 
 

@@ -150,7 +150,7 @@ def test_a_server_that_died_is_started_again_for_the_next_call() -> None:
 
 def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.mcp.client.server.FIRST_PAUSE", 4.0)
-    monkeypatch.setattr("openclaw_mcp.mcp.client.server.PATIENCE", 1.0)
+    monkeypatch.setattr("openclaw_mcp.mcp.client.server.RESTART_WAIT", 1.0)
 
     async def scene() -> None:
         async with McpServerPool({"odd": odd("dies")}) as roster:
@@ -161,10 +161,10 @@ def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer(monkeypat
             with pytest.raises(ToolUnavailable, match=r"I will not start; it is tried again in [2-4] s"):
                 await server.start()
 
-            monkeypatch.setattr("openclaw_mcp.mcp.client.server.PATIENCE", 9.0)
+            monkeypatch.setattr("openclaw_mcp.mcp.client.server.RESTART_WAIT", 9.0)
             with pytest.raises(ToolUnavailable, match=r"I will not start$"):
                 await server.start()
-            monkeypatch.setattr("openclaw_mcp.mcp.client.server.PATIENCE", 1.0)
+            monkeypatch.setattr("openclaw_mcp.mcp.client.server.RESTART_WAIT", 1.0)
             with pytest.raises(ToolUnavailable, match=r"tried again in [4-8] s"):
                 await server.start()
 

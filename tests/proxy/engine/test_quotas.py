@@ -8,8 +8,8 @@ import pytest
 from openclaw_mcp.net.peers import peer_key
 from openclaw_mcp.proxy import settings
 from openclaw_mcp.proxy.engine.app_session import AppRegistration, TooManySessions
-from openclaw_mcp.proxy.engine.quotas import SessionLimits, SessionQuota
-from openclaw_mcp.proxy.engine.rate_limits import UNCLAIMED_TIMEOUT
+from openclaw_mcp.proxy.engine.limits import UNCLAIMED_TIMEOUT, SessionLimits
+from openclaw_mcp.proxy.engine.quotas import SessionQuota
 from openclaw_mcp.proxy.engine.tool_list import EMPTY_MANIFEST, ToolManifest
 from openclaw_mcp.proxy.settings import ProxySettings
 

@@ -1,6 +1,5 @@
 """Tools of apps that are attached to a proxy in this process: each app's are for the conversation it names."""
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Self
@@ -39,7 +38,7 @@ class AppToolSources:
                 self._directory.app_attached.connect(self._on_attach),
                 self._directory.session_ended.connect(self._on_end),
             ]
-            for app in self._directory.apps():
+            for app in self._directory.connected_apps():
                 self._on_attach(app)
         return self
 
@@ -101,7 +100,7 @@ def _session_for_chat(chat: str | None, roster: AgentRoster) -> str | None:
 
 def _source_name(app: ConnectedApp) -> str:
     """Not the session's id, which is a key to it: source names are written to the audit."""
-    return f"app/{hashlib.sha256(app.id.encode()).hexdigest()[:12]}"
+    return f"app/{app.digest}"
 
 
 class _AppToolSource:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from ... import __version__
@@ -12,6 +12,7 @@ from ...core.errors import CannotAsk, OpenClawError, ToolError, ToolTimeout, Too
 from ...core.model import Caller, Json, ToolResult, ToolSpec
 from ...core.ports import NULL_CONTEXT, CallContext
 from ...core.signal import Signal
+from ...net.tasks import Tasks
 from ...protocol import header_params, mcp
 from ...protocol.jsonrpc import JsonRpcError
 from ...protocol.mcp_results import read_result, read_tool
@@ -25,24 +26,24 @@ logger = logging.getLogger(__name__)
 MAX_PAGES: Final = 200  # pages of one list
 MAX_TOOLS: Final = 5000  # tools of one server
 MAX_ROUNDS: Final = 16  # times a stateless server may want a call again
-MAX_REASON_LENGTH: Final = 500  # characters of a server's own words in an error
+MAX_REASON_LENGTH: Final = 500  # characters of a server's own text in an error
 PROBE_SHARE: Final = 0.5  # of the time to connect: what an old server may spend on not answering `server/discover`
-FIRST_PAUSE: Final = 1.0  # seconds before a lost news stream is opened again; doubles, with jitter
+FIRST_PAUSE: Final = 1.0  # seconds before a lost event stream is opened again; doubles, with jitter
 MAX_PAUSE: Final = 60.0
-LISTEN_WAIT: Final = 2.0  # seconds a news stream may take to open before we go on without waiting for it
+LISTEN_WAIT: Final = 2.0  # seconds an event stream may take to open before we continue without it
 CHANGE_DEBOUNCE: Final = 0.05  # seconds in which several changes of a list count as one
 
 CLIENT_INFO: Final = {"name": "openclaw-mcp", "version": __version__}
 HANDSHAKE_CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}}
-"""Declared in a handshake, which comes before any call: a caller who can't be asked makes the answer `cancel`."""
+"""Declared in a handshake, which comes before any call: for a caller that can't be asked the answer is `cancel`."""
 
 
 class ProbeKilledServer(ToolUnavailable):
-    """The server ended when it was asked for the stateless era: it may bear the handshake."""
+    """The server ended when it was asked for the stateless era: it may know the handshake."""
 
 
 class McpClient:
-    """Open it, list, call, close it. `changed` rings after `tools` is another list."""
+    """Open it, list, call, close it. `changed` is emitted after `tools` is another list."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class McpClient:
         request_wait: float = REQUEST_WAIT,
         redact: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """`masked` takes secrets out of the server's own words."""
+        """`redact` takes secrets out of the server's own texts."""
         self.name = name
         self.changed: Signal[None] = Signal()
         self.tools: Sequence[ToolSpec] = ()
@@ -69,12 +70,11 @@ class McpClient:
         self._redact = redact
         self._sequence = 0
         self._calls: dict[OutgoingCall, None] = {}
-        self._listen_task: asyncio.Task[None] | None = None
-        self._refresh_task: asyncio.Task[None] | None = None
-        self._is_stale = False
+        self._tasks = Tasks(f"MCP server {name}")
+        self._is_refreshing = self._is_stale = False
         self._call_ended = asyncio.Event()
         self._listen_ready = asyncio.Event()
-        """The news stream is open, or there is none."""
+        """Set when the event stream is open, or there is none."""
         self._header_arguments: dict[str, header_params.HeaderParams] = {}
 
     @property
@@ -102,20 +102,19 @@ class McpClient:
     async def call(
         self, tool: str, arguments: Json, *, context: CallContext = NULL_CONTEXT, caller: Caller | None = None
     ) -> ToolResult:
-        """Raises ToolError; SessionLost when the server has not begun it and we must open anew."""
-        talk = OutgoingCall(context, caller or _NO_CALLER)
+        """Raises ToolError; SessionLost when the server has not begun it and we must connect again."""
         base: Json = {"name": tool, "arguments": arguments}
         params = base
-        with self._track_call(talk):
+        async with self._track_call(OutgoingCall(context, caller or _NO_CALLER)) as outgoing:
             for _ in range(MAX_ROUNDS):
-                result = await self._call(params, talk)
+                result = await self._call(params, outgoing)
                 kind = result.get("resultType", "complete") if self.stateless else "complete"
                 if kind == "complete":
-                    await talk.flush_updates()
+                    await outgoing.flush_updates()
                     return read_result(result)
                 if kind != "input_required":
                     raise ToolError(f"{self.name} answered with a kind of result we do not know: {str(kind)[:40]!r}")
-                params = await self._repeat_params(base, result, talk)
+                params = await self._repeat_params(base, result, outgoing)
         raise ToolError(f"{self.name} wanted the call again more than {MAX_ROUNDS} times")
 
     async def close_when_idle(self) -> None:
@@ -126,11 +125,9 @@ class McpClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        for task in (self._listen_task, self._refresh_task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        await self._tasks.cancel_all()
         await self._transport.aclose()
+        await self._tasks.cancel_all()  # what the server sent last may have started some
 
     # ---- opening ----
 
@@ -146,14 +143,14 @@ class McpClient:
             async with asyncio.timeout(self._connect_wait * PROBE_SHARE if probing else None):
                 found = await self._request_discovery()
         except (JsonRpcError, TimeoutError, ToolUnavailable) as exc:
-            # Anything but a plain no of the network's is how some older server says that it does not know the method.
+            # Whatever is no failure of the network may be an older server's way to say that it lacks the method.
             if probing and self.close_reason:
                 raise ProbeKilledServer(str(exc)) from exc
             if not probing or not _may_be_handshake_only(exc):
                 raise
             found = None
         versions = found.get("supportedVersions") if found is not None else None
-        # Some older servers say yes to whatever they do not know: only the version in the list counts.
+        # Some older servers answer any unknown method with success: only the version in the list counts.
         if found is not None and type(versions) is list and self.version in versions:
             self.info = _as_object(_as_object(found.get("_meta")).get(mcp.SERVER_INFO) or found.get("serverInfo"))
             self.capabilities = _as_object(found.get("capabilities"))
@@ -219,18 +216,18 @@ class McpClient:
         return tools
 
     async def _start_listener(self) -> None:
-        """Before the first list, so that no change is missed, and no question: those, too, may come on that stream."""
+        """Before the first list, so that no change is missed, nor a request of the server's on that stream."""
         changes = _as_object(self.capabilities.get("tools")).get("listChanged") is True
         if self.stateless and not changes:
             return
-        self._listen_task = asyncio.ensure_future(self._listen())
-        self._listen_task.add_done_callback(lambda _: self._listen_ready.set())
+        listening = self._tasks.spawn(self._listen(), name="listening to list changes")
+        listening.add_done_callback(lambda _: self._listen_ready.set())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTEN_WAIT):
                 await self._listen_ready.wait()
 
     async def _listen(self) -> None:
-        """Keep a stream of news open. A server without one is left alone; a lost one is opened again."""
+        """Keep an event stream open. A server without one is left alone; a lost one is opened again."""
         pause = FIRST_PAUSE
         while True:
             begun = asyncio.get_running_loop().time()
@@ -238,9 +235,9 @@ class McpClient:
                 if not await self._follow_changes():
                     return
             except SessionLost:
-                return  # the next call opens anew, and lists anew
+                return  # the next call connects again, and lists again
             except (JsonRpcError, OpenClawError) as exc:
-                logger.debug("%s: its news stream broke: %s", self.name, type(exc).__name__)
+                logger.debug("MCP server %s: its event stream broke (%s)", self.name, type(exc).__name__)
             if self.close_reason:
                 return
             if asyncio.get_running_loop().time() - begun > MAX_PAUSE:
@@ -256,27 +253,31 @@ class McpClient:
         try:
             await self._transport.request(self._build_request("subscriptions/listen", params, _NO_CALL), self)
         except JsonRpcError as exc:
-            logger.debug("%s: no news stream: %d", self.name, exc.code)
+            logger.debug("MCP server %s: no event stream (error %d)", self.name, exc.code)
             return False
         return True
 
     def _schedule_refresh(self) -> None:
         self._is_stale = True
-        if self._refresh_task is None or self._refresh_task.done():
-            self._refresh_task = asyncio.ensure_future(self._refresh_tools())
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            self._tasks.spawn(self._refresh_tools(), name="listing its tools again")
 
     async def _refresh_tools(self) -> None:
-        while self._is_stale:
-            await asyncio.sleep(CHANGE_DEBOUNCE)
-            self._is_stale = False  # a change from here on needs another look
-            try:
-                await self._load_tools()
-            except (JsonRpcError, OpenClawError, TimeoutError) as exc:
-                logger.debug("%s: its tools can't be listed now: %s", self.name, type(exc).__name__)
-            else:
-                self.changed.emit(None)
+        try:
+            while self._is_stale:
+                await asyncio.sleep(CHANGE_DEBOUNCE)
+                self._is_stale = False  # a change from here on needs another list
+                try:
+                    await self._load_tools()
+                except (JsonRpcError, OpenClawError, TimeoutError) as exc:
+                    logger.debug("MCP server %s: its tools can't be listed now (%s)", self.name, type(exc).__name__)
+                else:
+                    self.changed.emit(None)
+        finally:
+            self._is_refreshing = False
 
-    # ---- Ear: what belongs to no call we know of ----
+    # ---- ServerMessageHandler: what belongs to no call we know of ----
 
     def on_notification(self, method: str, params: Json) -> None:
         if is_tools_change(method):
@@ -285,10 +286,10 @@ class McpClient:
             self._listen_ready.set()
 
     async def on_request(self, method: str, params: Json) -> Json:
-        """A pipe does not say which call a question belongs to: it is put only where it can't reach a stranger."""
+        """A pipe does not say which call a question belongs to: it is asked only if it can't reach another caller."""
         if method == "ping":
             return {}
-        callers = {talk.caller for talk in self._calls}
+        callers = {call.caller for call in self._calls}
         if len(callers) == 1:
             return await next(reversed(self._calls)).on_request(method, params)
         if not callers:
@@ -297,14 +298,15 @@ class McpClient:
             )
         raise JsonRpcError(REFUSED_CODE, "Several callers are waiting, and the question does not say whose it is")
 
-    @contextlib.contextmanager
-    def _track_call(self, call: OutgoingCall) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _track_call(self, call: OutgoingCall) -> AsyncIterator[OutgoingCall]:
         self._calls[call] = None
         try:
-            yield
+            yield call
         finally:
             del self._calls[call]
             self._call_ended.set()
+            await call.aclose()
 
     # ---- requests ----
 
@@ -328,22 +330,18 @@ class McpClient:
 
     async def _request(self, method: str, params: Json, call: OutgoingCall) -> Json:
         """Raises RpcError, ToolError, TimeoutError."""
-        out = self._build_request(method, params, call)
-        work = call.task = asyncio.ensure_future(self._transport.request(out, _CallMessageHandler(call, self)))
+        request = self._build_request(method, params, call)
+        task = call.task = asyncio.current_task()
         try:
             async with asyncio.timeout(self._request_wait) as call.timeout:
                 call.timeout_seconds = self._request_wait
-                return await work
+                return await self._transport.request(request, _CallMessageHandler(call, self))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if call.abort_error is not None and task is not None and not task.cancelling():
+            if call.abort_error is not None and task is not None and not task.uncancel():
                 raise call.abort_error from None
             raise
         finally:
-            call.timeout = None
-            if not work.done():
-                work.cancel()
-                await asyncio.wait([work])
+            call.timeout = call.task = None
 
     def _build_request(self, method: str, params: Json, call: OutgoingCall) -> OutgoingRequest:
         self._sequence += 1
@@ -360,7 +358,7 @@ class McpClient:
         return OutgoingRequest(id, method, {**params, "_meta": meta}, headers)
 
     def _to_tool_error(self, exc: JsonRpcError) -> ToolError:
-        """The server's refusal in its own words, bounded."""
+        """The server's refusal in its own text, bounded."""
         if exc.code == mcp.MISSING_CAPABILITY and type(exc.data) is dict:
             needed = _as_object(exc.data.get("requiredCapabilities"))
             capability = next(iter(needed), "elicitation")
@@ -369,7 +367,7 @@ class McpClient:
 
 
 class _CallMessageHandler:
-    """News on a call's own stream: the call's, unless it is about the server's tools."""
+    """Messages on a call's own stream: the call's, unless they are about the server's tools."""
 
     __slots__ = ("_call", "_client")
 

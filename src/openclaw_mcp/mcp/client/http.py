@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.errors import ToolError, ToolUnavailable
 from ...core.model import Json
 from ...net.http_client.connection import ResponseTooLarge
+from ...net.tasks import Tasks
 from ...protocol import jsonrpc
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from ...protocol.sse import SseEvent, SseEventTooLong, SseParser
@@ -28,8 +29,8 @@ SEND_WAIT: Final = 30.0  # seconds a server may take to accept bytes of ours
 NOTIFY_WAIT: Final = 10.0  # seconds for a notification or an answer of ours to be accepted
 FIRST_RETRY: Final = 1.0  # seconds before a broken stream is taken up again, unless the server says otherwise
 MAX_RETRY: Final = 60.0
-MAX_RESUMES: Final = 20  # times in a row a stream may end without saying anything
-MOST_BACKGROUND_SENDS: Final = 256  # answers and cancellations on their way at once
+MAX_RESUMES: Final = 20  # times in a row a stream may end without an event
+MAX_BACKGROUND_SENDS: Final = 256  # answers and cancellations on their way at once
 SESSION_HEADER: Final = "mcp-session-id"
 OLD_SESSION_ERROR: Final = -32000  # what servers on older SDKs say to a session they do not know, with status 400
 
@@ -37,7 +38,7 @@ _ACCEPT = {"content-type": "application/json", "accept": "application/json, text
 
 
 class McpHttpTransport:
-    """A `Transport`. Nothing is lost by a server's restart but its session, which `SessionLost` tells."""
+    """A `McpTransport`. A server's restart loses nothing but its session, which `SessionLost` reports."""
 
     def __init__(self, name: str, address: ServerAddress, *, connect_wait: float) -> None:
         self.close_reason: str | None = "it is not open"
@@ -45,11 +46,11 @@ class McpHttpTransport:
         self._address = address
         self._connect_wait = connect_wait
         self._session: dict[str, str] = {}
-        """Headers the handshake gave us."""
-        self._send_tasks: set[asyncio.Task[None]] = set()
+        """Headers of the session that the handshake opened."""
+        self._sends = Tasks(f"MCP server {name}")
 
     async def open(self, handler: ServerMessageHandler) -> None:
-        # In a thread: the import and the reading of certificates would hold up everybody else on the loop.
+        # In a thread: the import and the reading of certificates would hold up everything else on the loop.
         self._http = await asyncio.to_thread(self._new_http_client)
         self.close_reason = None
 
@@ -79,7 +80,7 @@ class McpHttpTransport:
                     self._session = {SESSION_HEADER: response.headers[SESSION_HEADER]}
                 return await self._read_answer(response, request, handler)
         except asyncio.CancelledError:
-            # In the stateless era the closed stream has said it.
+            # In the stateless era the closed stream cancels it.
             if request.handshake and request.method != "initialize":
                 self._start_send(self.notify("notifications/cancelled", {"requestId": request.id}))
             raise
@@ -104,8 +105,7 @@ class McpHttpTransport:
         if self.close_reason is not None:
             return
         self.close_reason = "it was closed"
-        for task in list(self._send_tasks):
-            task.cancel()
+        await self._sends.cancel_all()
         if SESSION_HEADER in self._session:
             with contextlib.suppress(ToolUnavailable, TimeoutError):
                 async with asyncio.timeout(NOTIFY_WAIT), self._stream("DELETE", headers=self._session):
@@ -131,7 +131,7 @@ class McpHttpTransport:
     async def _follow(
         self, response: "httpx.Response", request: OutgoingRequest, handler: ServerMessageHandler
     ) -> Json:
-        """The answer on a stream; a handshake-era server may hang up and want us back for the rest."""
+        """The answer on a stream; a handshake-era server may end the stream and send the rest when we come back."""
         last: str | None = None
         wait, silent = FIRST_RETRY, 0
         stream = self._read_events(response)
@@ -266,12 +266,10 @@ class McpHttpTransport:
             raise ToolUnavailable(f"{self._name} did not take a message within {NOTIFY_WAIT:g} s") from None
 
     def _start_send(self, work: Coroutine[Any, Any, None]) -> None:
-        if len(self._send_tasks) >= MOST_BACKGROUND_SENDS or self.close_reason is not None:
+        if len(self._sends) >= MAX_BACKGROUND_SENDS or self.close_reason is not None:
             work.close()
-            return
-        task = asyncio.ensure_future(_ignore_unavailable(work))
-        self._send_tasks.add(task)
-        task.add_done_callback(self._send_tasks.discard)
+        else:
+            self._sends.spawn(_ignore_unavailable(work), name="message without an answer")
 
 
 class BadHttpStatus(ToolUnavailable):

@@ -1,4 +1,4 @@
-"""A toolbox that starts the servers of the roster when somebody first needs their tools."""
+"""A toolbox that starts the servers of the pool when their tools are first needed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
@@ -10,9 +10,7 @@ from ...core.signal import Signal
 from ...core.tool_naming import SEPARATOR
 from .server_pool import START_WAIT, McpServerPool
 
-CLIENT_START_WAIT: Final = (
-    1.0  # seconds a client at a door waits for servers that start; a change of the list tells it the rest
-)
+CLIENT_START_WAIT: Final = 1.0  # seconds a client waits for servers that start; a list change announces the rest
 
 
 class ToolIndex(Protocol):
@@ -36,7 +34,7 @@ class LazyServerStart:
         return self._toolbox.changed
 
     async def list(self, caller: Caller) -> Sequence[ToolSpec]:
-        """An agent waits for its servers: a model is told its tools once a turn."""
+        """An agent waits for its servers: a model gets its tools once a turn."""
         sources = self._pool.sources(self._agent_of(caller))
         if any(not server.is_connected and not server.is_backing_off for server in sources.values()):
             wait = START_WAIT if caller.kind == "agent" else CLIENT_START_WAIT
@@ -44,7 +42,7 @@ class LazyServerStart:
         return await self._toolbox.list(caller)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        # A server that runs, or ran once, is on the menu; what is not may be one that nobody needed before.
+        # The tools of a server that runs, or ran once, are listed; others may be of one that was not needed before.
         if SEPARATOR not in call.name or call.name in self._tool_index.tools_by_name():
             return await self._toolbox.call(call)
         reason = await self._start_server(call)

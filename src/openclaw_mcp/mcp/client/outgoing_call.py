@@ -1,4 +1,4 @@
-"""One call at another server, and the questions and news that belong to it."""
+"""One call at another server, with the questions, progress and log messages that belong to it."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,13 @@ from typing import Any, Final
 from ...core.errors import CannotAsk, InputRequired, OpenClawError, ToolError, ToolUnavailable
 from ...core.model import Caller, InputRequest, Json
 from ...core.ports import CallContext
+from ...net.tasks import Tasks
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError
 
-PERSON_WAIT: Final = 600.0  # seconds a person may take over a question; the call's own clock stands still meanwhile
-UPDATE_WAIT: Final = 2.0  # seconds that news already on its way to the caller gets before the result overtakes it
-MOST_UPDATES: Final = 1000  # progress notes on their way at once; more are dropped, each says only how far it is
+PERSON_WAIT: Final = 600.0  # seconds a person may take over a question; the call's own timeout is paused meanwhile
+UPDATE_WAIT: Final = 2.0  # seconds that updates already on their way to the caller get before the result
+MAX_UPDATES: Final = 1000  # updates on their way at once; more are dropped, each says only how far the call is
 MAX_QUESTIONS: Final = 32  # questions one call may ask
 REFUSED_CODE: Final = -1  # the code MCP's own examples give to a refusal by the person
 
@@ -22,21 +23,23 @@ QUESTION_METHODS: Final = ("elicitation/create", "sampling/createMessage", "root
 
 
 class OutgoingCall:
-    """An `Ear` for one call: progress and log lines go to the caller's line, questions are put to it."""
+    """A `ServerMessageHandler` for one call: progress, log messages and questions are passed to its context."""
 
     def __init__(self, context: CallContext, caller: Caller) -> None:
         self.context = context
         self.caller = caller
         self.abort_error: OpenClawError | None = None
-        """What a question met that ends the whole call."""
+        """The outcome of a question that ends the whole call."""
         self.timeout: asyncio.Timeout | None = None
         self.timeout_seconds = 0.0
-        self.task: asyncio.Task[Json] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """What waits for the server's answer."""
         self._question_count = 0
-        self._update_tasks: set[asyncio.Task[None]] = set()
+        self._updates = Tasks("MCP call")
+        self._ended = False
 
     def capabilities(self) -> Json:
-        """What this caller's client can be asked, in the words of the protocol."""
+        """What this caller's client can be asked, as the protocol names it."""
         able: Json = {}
         if self.context.can_ask("elicitation"):
             able["elicitation"] = {"form": {}}
@@ -45,7 +48,7 @@ class OutgoingCall:
         able.update({name: {} for name in ("sampling", "roots") if self.context.can_ask(name)})
         return able
 
-    # ---- news ----
+    # ---- updates ----
 
     def on_notification(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
@@ -66,22 +69,23 @@ class OutgoingCall:
             )
 
     async def flush_updates(self) -> None:
-        """Let news that came before the result be told before it."""
-        if self._update_tasks:
-            await asyncio.wait(self._update_tasks, timeout=UPDATE_WAIT)
+        """Updates that came before the result reach the caller before it."""
+        await self._updates.finish(UPDATE_WAIT)
+
+    async def aclose(self) -> None:
+        self._ended = True
+        await self._updates.aclose()
 
     def _start_update(self, work: Coroutine[Any, Any, None]) -> None:
-        if len(self._update_tasks) >= MOST_UPDATES:
+        if len(self._updates) >= MAX_UPDATES or self._ended:
             work.close()
-            return
-        task = asyncio.ensure_future(_ignore_errors(work))
-        self._update_tasks.add(task)
-        task.add_done_callback(self._update_tasks.discard)
+        else:
+            self._updates.spawn(_ignore_errors(work), name="update")
 
     # ---- questions ----
 
     async def answer_input_requests(self, questions: Mapping[str, Any]) -> Json:
-        """The stateless era's `inputRequests`, answered under the same keys. Raises what the line raises."""
+        """The stateless era's `inputRequests`, answered under the same keys. Raises what the context raises."""
         asks, names = {}, {}
         for key, value in questions.items():
             method = value.get("method") if type(value) is dict else None
@@ -134,21 +138,21 @@ class OutgoingCall:
             self.task.cancel()
 
     def _reset_timeout(self, *, pause: bool = False) -> None:
-        """A sign of life: the clock starts again, or stands still."""
+        """A sign of life: the timeout starts again, or is paused."""
         if self.timeout is not None:
-            with contextlib.suppress(RuntimeError):  # it rang, or the call ended, in this same turn
+            with contextlib.suppress(RuntimeError):  # it expired, or the call ended, in this same turn
                 self.timeout.reschedule(None if pause else asyncio.get_running_loop().time() + self.timeout_seconds)
 
 
 def plain_answer(method: str) -> Json:
-    """The answer to a request that needs nobody's word. Raises RpcError."""
+    """The answer to a request that no caller is asked for. Raises JsonRpcError."""
     if method == "ping":
         return {}
     raise JsonRpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
 def decline(method: str) -> Json:
-    """The polite no: nobody can be asked. Raises RpcError where the protocol has no words for it."""
+    """The answer when no caller can be asked. Raises JsonRpcError where the protocol has none."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     raise JsonRpcError(REFUSED_CODE, "Nobody on this connection can answer that")

@@ -1,4 +1,4 @@
-"""One server named in the config, as a tool source: started when first needed, shared, started again."""
+"""One server named in the config, as a tool source: started when first needed, shared, restarted."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from ...core.errors import OpenClawError, ToolNotFound, ToolUnavailable
 from ...core.model import ToolCall, ToolResult, ToolSpec
 from ...core.signal import Signal
 from ...net.orphan_reaper import OrphanReaper
+from ...net.tasks import Tasks, run_all
 from .client import McpClient, ProbeKilledServer
 from .entry import Era, ServerEntry, ServerProgram
 from .http import McpHttpTransport
@@ -24,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5  # seconds before a server that died is started again; doubles each time, with jitter
 MAX_PAUSE: Final = 60.0
-PATIENCE: Final = 5.0  # seconds a call waits for the next start; when that is further off it is refused at once
-STABLE_AFTER: Final = 30.0  # seconds a server must have run for its earlier deaths to be forgotten
+RESTART_WAIT: Final = 5.0  # seconds a call waits for the next start; when that is further off it is refused at once
+STABLE_AFTER: Final = 30.0  # seconds a server must have run for its earlier failures not to count any more
 
 
 class PooledMcpServer:
-    """A `ToolSource`. `ready` starts it; so does a call. Its tools stay known while it is down."""
+    """A `ToolSource`. `start` starts it; so does a call. Its tools stay known while it is down."""
 
     def __init__(self, entry: ServerEntry, *, prefix: str, reaper: OrphanReaper) -> None:
         self.entry = entry
@@ -46,7 +47,8 @@ class PooledMcpServer:
         self._specs: Sequence[ToolSpec] = ()
         self._own_names: dict[str, str] = {}
         self._closed = False
-        self._retire_tasks: dict[asyncio.Task[None], McpClient] = {}
+        self._tasks = Tasks(f"MCP server {entry.name}")
+        self._retired: set[McpClient] = set()
         """Connections given up, kept for the calls still under way on them."""
 
     # ---- ToolSource ----
@@ -71,7 +73,7 @@ class PooledMcpServer:
         return await client.call(name, call.arguments, context=call.context, caller=call.caller)
 
     def full_tool_name(self, tool: str) -> str:
-        """What a tool goes by here, given the server's own name for it or ours."""
+        """A tool's name here, given the server's own name for it or ours."""
         return next((ours for ours, own in self._own_names.items() if tool == own), tool)
 
     # ---- its life ----
@@ -86,20 +88,15 @@ class PooledMcpServer:
 
     @property
     def is_backing_off(self) -> bool:
-        """It died or would not start, and is not tried again before a while has passed."""
+        """It failed, or would not start, and is not tried again before a while has passed."""
         return self._retry_at > asyncio.get_running_loop().time()
 
     async def aclose(self) -> None:
         self._closed = True
-        opening, self._open_task = self._open_task, None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait([opening])
-        for task, client in list(self._retire_tasks.items()):
-            task.cancel()
-            await client.aclose()
-        if self._client is not None:
-            await self._close_client(self._client)
+        retired = list(self._retired)
+        await self._tasks.aclose()
+        await run_all(client.aclose() for client in (*retired, self._client) if client is not None)
+        self._client = None
 
     async def _ensure_client(self) -> McpClient:
         if self._closed:
@@ -110,20 +107,20 @@ class PooledMcpServer:
                 return client
             await self._close_client(client)
         if self._open_task is None:
-            self._open_task = asyncio.ensure_future(self._open_after_backoff())
+            self._open_task = self._tasks.spawn(self._open_after_backoff(), name="opening", on_failure="raise")
             self._open_task.add_done_callback(self._clear_open_task)
-        # Shielded: a caller who gives up does not take the server from the others.
+        # Shielded: a caller that gives up does not take the server from the others.
         return await asyncio.shield(self._open_task)
 
     def _clear_open_task(self, task: "asyncio.Task[McpClient]") -> None:
         self._open_task = None
         if not task.cancelled():
-            task.exception()  # everybody who waited has been told; perhaps nobody waits any more
+            task.exception()  # retrieved by each caller that waited; perhaps none waits any more
 
     async def _open_after_backoff(self) -> McpClient:
         loop = asyncio.get_running_loop()
         wait = self._retry_at - loop.time()
-        if wait > PATIENCE:
+        if wait > RESTART_WAIT:
             raise ToolUnavailable(f"{self._reason}; it is tried again in {wait:.0f} s")
         if wait > 0:
             await asyncio.sleep(wait)
@@ -132,7 +129,7 @@ class PooledMcpServer:
         except OpenClawError as exc:
             self._back_off(str(exc))
             raise
-        except Exception as exc:  # a fault of ours is no reason to start it anew for every turn
+        except Exception as exc:  # an error of ours is no reason to start it again for every turn
             self._back_off(f"{self.entry.name} can't be used: {type(exc).__name__}")
             raise
         self._client = client
@@ -173,9 +170,9 @@ class PooledMcpServer:
     def _retire_client(self, client: McpClient) -> None:
         if self._client is client:
             self._client = None
-            task = asyncio.ensure_future(client.close_when_idle())
-            self._retire_tasks[task] = client
-            task.add_done_callback(lambda _: self._retire_tasks.pop(task, None))
+            self._retired.add(client)
+            closing = self._tasks.spawn(client.close_when_idle(), name="closing a lost connection")
+            closing.add_done_callback(lambda _: self._retired.discard(client))
 
     async def _close_client(self, client: McpClient) -> None:
         if self._client is client:
@@ -183,11 +180,11 @@ class PooledMcpServer:
         await client.aclose()
 
     def _handle_loss(self, reason: str) -> None:
-        if self._client is not None and not self._closed:  # a death while opening is its opener's to tell
+        if self._client is not None and not self._closed:  # a failure while opening is reported by what opens it
             self._back_off(f"{self.entry.name} is gone: {reason}")
 
     def _back_off(self, reason: str) -> None:
-        """Count a death, and put the next start off: longer each time, unless it had run steadily."""
+        """Count a failure, and put the next start off: longer each time, unless it had run steadily."""
         now = asyncio.get_running_loop().time()
         if self._opened_at and now - self._opened_at > STABLE_AFTER:
             self._failures = 0
@@ -196,7 +193,7 @@ class PooledMcpServer:
         self._failures = min(self._failures + 1, 16)
         self._retry_at = now + pause
         self._reason = reason
-        logger.info("MCP server %s is down (%d in a row)", self.entry.name, self._failures)
+        logger.info("MCP server %s: failure %d in a row, next start in %.1f s", self.entry.name, self._failures, pause)
 
     def _update_tools(self, client: McpClient) -> None:
         """The server's tools under our names for them."""

@@ -1,4 +1,4 @@
-"""Every server named in `mcp.servers`: one of each, shared by all callers, all gone when the roster is left."""
+"""Every server named in `mcp.servers`: one of each, shared by all callers, all ended when the pool is closed."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ...core.errors import OpenClawError
 from ...net.orphan_reaper import OrphanReaper
+from ...net.tasks import run_all
 from .entry import BadServerEntry, ServerEntry, read_entry
 from .names import server_names
 from .server import PooledMcpServer
@@ -17,23 +18,22 @@ logger = logging.getLogger(__name__)
 START_WAIT: Final = 30.0  # seconds a run waits for its servers before it begins without those that are late
 
 SOURCE_PREFIX: Final = "mcp/"
-"""Sources of the registry that are servers of the roster are called `mcp/<name>`; policy can name them so."""
+"""Sources of the registry that are servers of the pool are called `mcp/<name>`; policy can name them so."""
 
 
 class McpServerPool:
-    """`async with Roster(servers) as roster:` ends every server with the block. Nothing starts by itself."""
+    """`async with McpServerPool(servers) as pool:` ends every server with the block. Nothing starts by itself."""
 
     def __init__(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
-        """`servers` is the config's own object. An entry that can't be used is in `faults`, and spoils no other."""
+        """`servers` is the config's own object. An entry that can't be used is in `errors`, and affects no other."""
         self.errors: dict[str, str] = {}
         self._reaper = OrphanReaper()
         self._servers: dict[str, PooledMcpServer] = {}
         self._load_servers(servers, environ)
 
     async def reconfigure(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
-        """Go over to another config: who is named as before lives on, others end or come. `sources` is new then."""
-        leaving = self._load_servers(servers, environ)
-        await asyncio.gather(*(server.aclose() for server in leaving))
+        """Change to another config: servers named as before run on, others end or are added. `sources` is new then."""
+        await run_all(server.aclose() for server in self._load_servers(servers, environ))
 
     def _load_servers(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None) -> list[PooledMcpServer]:
         """The servers that are not on the new list as they were."""
@@ -78,24 +78,22 @@ class McpServerPool:
     async def start(self, agent: str | None = None, *, wait: float = START_WAIT) -> dict[str, str]:
         """Start what `agent` may use, all at once. Returns by name why any is not there after `wait` seconds.
 
-        A late one goes on starting; its tools come onto the menu when it is there.
+        A late one continues to start; its tools are listed when it is there.
         """
-        sources = self.sources(agent)
-        tasks = {name.removeprefix(SOURCE_PREFIX): asyncio.ensure_future(s.start()) for name, s in sources.items()}
-        try:
-            if tasks:
-                await asyncio.wait(tasks.values(), timeout=wait)
-        except asyncio.CancelledError:
-            for task in tasks.values():
-                task.cancel()
-            raise
-        missing = {}
-        for name, task in tasks.items():
-            if not task.done():
-                task.cancel()  # only the waiting: the start itself is shared and goes on
-                missing[name] = f"{name} is still starting after {wait:g} s"
-            elif (exc := task.exception()) is not None:
-                missing[name] = _failure_reason(name, exc)
+        missing: dict[str, str] = {}
+
+        async def start(server: PooledMcpServer) -> None:
+            name = server.entry.name
+            try:
+                async with asyncio.timeout(wait) as timeout:
+                    await server.start()  # only the waiting ends with the time: the start itself is shared
+            except Exception as exc:  # noqa: BLE001  one server's failure must not keep the others from starting
+                late = f"{name} is still starting after {wait:g} s"
+                missing[name] = late if timeout.expired() else _failure_reason(name, exc)
+
+        async with asyncio.TaskGroup() as group:
+            for server in self.sources(agent).values():
+                group.create_task(start(server))
         return missing
 
     async def __aenter__(self) -> "McpServerPool":
@@ -109,13 +107,13 @@ class McpServerPool:
     async def aclose(self) -> None:
         """End every server, all at once; their process groups are gone when this returns."""
         try:
-            await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+            await run_all(server.aclose() for server in self._servers.values())
         finally:
             await asyncio.get_running_loop().run_in_executor(None, self._reaper.close)
 
 
 def _failure_reason(name: str, exc: BaseException) -> str:
-    """Why a server is not there. A fault of ours is one server's too: it is logged, and spoils no other."""
+    """Why a server is not there. An error of ours is one server's too: it is logged, and affects no other."""
     if isinstance(exc, OpenClawError):
         return str(exc)
     logger.error("MCP server %s can't be used", name, exc_info=exc)

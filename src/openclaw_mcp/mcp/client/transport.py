@@ -1,4 +1,4 @@
-"""What the client needs from a pipe or an HTTP connection, and the way news comes back."""
+"""What the client needs from a pipe or an HTTP connection, and how the server's own messages come back."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -24,17 +24,17 @@ class OutgoingRequest(Struct, frozen=True):
 
 
 class SessionLost(ToolUnavailable):
-    """The server has forgotten us and has not begun the request: introduce ourselves again, and repeat it."""
+    """The server does not know our session and has not begun the request: initialize again, and repeat it."""
 
 
 class ServerMessageHandler(Protocol):
-    """Who hears what a server says besides its answers."""
+    """Gets what a server sends besides its answers."""
 
     def on_notification(self, method: str, params: Json) -> None:
         """A notification. Must not block."""
 
     async def on_request(self, method: str, params: Json) -> Json:
-        """A request of the server's (handshake era). Raises RpcError."""
+        """A request of the server's (handshake era). Raises JsonRpcError."""
 
 
 class McpTransport(Protocol):
@@ -43,10 +43,10 @@ class McpTransport(Protocol):
         """Why nothing more can be sent; None while it can."""
 
     async def open(self, handler: ServerMessageHandler) -> None:
-        """Raises ToolUnavailable. `ear` hears what belongs to no request."""
+        """Raises ToolUnavailable. `handler` gets what belongs to no request."""
 
     async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> Json:
-        """The result. Raises RpcError, ToolUnavailable. Being cancelled tells the server so."""
+        """The result. Raises JsonRpcError, ToolUnavailable. Being cancelled cancels it at the server."""
 
     async def notify(self, method: str, params: Json) -> None: ...
 
@@ -54,13 +54,13 @@ class McpTransport(Protocol):
         """The handshake is done, in this version."""
 
     async def listen(self, handler: ServerMessageHandler, on_open: Callable[[], None]) -> bool:
-        """Hear a handshake-era server's news until the stream ends; False when it has no such stream."""
+        """Handle a handshake-era server's own messages until their stream ends; False when it has no such stream."""
 
     async def aclose(self) -> None: ...
 
 
 def result_or_raise(response: JsonRpcResponse) -> Json:
-    """Raises RpcError with the server's own code and words."""
+    """Raises JsonRpcError with the server's own code and text."""
     if type(response.result) is dict:
         return response.result
     error: Any = response.error

@@ -1,5 +1,6 @@
-"""An app that lends its tools: what it registered, and the bridge its calls go over right now."""
+"""An app that lends its tools: what it registered, and the bridge its calls take right now."""
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -7,12 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from ...core.errors import BadRequest, ToolBusy, ToolUnavailable
-from ...core.model import ToolCall, ToolResult, ToolSpec
+from ...core.model import Json, ToolCall, ToolResult, ToolSpec
 from ...core.ports import CallContext
 from ...core.signal import Signal
+from ...protocol.bridge import APP_DISCONNECTED
 from . import results
 from .bridge import Bridge, ProgressHandler
-from .frames import APP_DISCONNECTED, Frame
+from .frames import Frame
 from .tool_list import ToolManifest
 
 NO_SUCH_SESSION: Final = "no such session: it was deleted, has expired, or never was; have the app register again"
@@ -54,12 +56,16 @@ class AppRegistration(Struct, frozen=True, kw_only=True):
     created: float
     """Seconds since 1970."""
     about: bytes
-    """A JSON object: everything the app said of itself, unknown fields included."""
+    """A JSON object: everything the app registered besides its tools, unknown fields included."""
     device: str | None = None
     peer: str = ""
-    """Who registered it, as far as limits go."""
+    """The peer that registered it, as limits count peers."""
     validate: bool = True
-    """Whether arguments are checked against a tool's schema before the app is asked."""
+    """Whether arguments are checked against a tool's schema before the app gets the call."""
+
+    def decode_about(self) -> Json:
+        about: Json = msgspec.json.decode(self.about)
+        return about
 
 
 class AppSessionStatus(Struct, frozen=True):
@@ -88,6 +94,7 @@ class AppSession:
 
     __slots__ = (
         "_find_remote",
+        "active_requests",
         "bridge",
         "changed",
         "last_call_number",
@@ -95,7 +102,6 @@ class AppSession:
         "last_verified",
         "manifest",
         "registration",
-        "session_server",
     )
 
     def __init__(
@@ -113,23 +119,34 @@ class AppSession:
         """The bridge, when it is attached to this process."""
         self.last_used = now
         self.last_verified = now
-        """When the shared store last said that the session is there."""
+        """When the session was last found in the shared store."""
         self.last_call_number = 0
-        """Calls made so far; ids go on from there when a new bridge comes."""
-        self.session_server: Any = None
-        """The caretaker's own: what it built to serve this session."""
+        """Calls made so far; a new bridge counts on from there."""
+        self.active_requests = 0
+        """MCP requests that are being served for it in this process."""
         self._find_remote = find_remote
 
     @property
-    def id(self) -> str:
-        return self.registration.id
+    def digest(self) -> str:
+        """Its name in logs, audit and policy."""
+        return session_digest(self.registration.id)
 
     @property
     def chat_id(self) -> str | None:
-        """The conversation the app lends its tools to, as it calls it."""
-        about = msgspec.json.decode(self.registration.about)
+        """The conversation its app belongs to, if the app named one."""
+        about = self.registration.decode_about()
         chat = about.get("chat_id") or about.get("chatId")
         return chat if isinstance(chat, str) else None
+
+    def attach_bridge(self, bridge: Bridge, *, first_number: int) -> None:
+        bridge.last_call_number = first_number
+        self.bridge = bridge
+
+    def detach_bridge(self) -> None:
+        """The bridge is gone; the next one counts on from its last call."""
+        if self.bridge is not None:
+            self.last_call_number = self.bridge.last_call_number
+            self.bridge = None
 
     def replace_tools(self, manifest: ToolManifest) -> None:
         if manifest is not self.manifest:
@@ -140,16 +157,21 @@ class AppSession:
         return self.manifest.specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        carrier: ToolInvoker | None = self.bridge or await self._find_remote(self)
-        if carrier is None:
+        invoker: ToolInvoker | None = self.bridge or await self._find_remote(self)
+        if invoker is None:
             raise ToolUnavailable(APP_DISCONNECTED)
-        frame, sent = await carrier.invoke(call.name, call.arguments, _progress_handler(call.context))
+        frame, sent = await invoker.invoke(call.name, call.arguments, _progress_handler(call.context))
         return results.to_tool_result(frame, sent=sent)
 
 
 def _progress_handler(context: CallContext) -> ProgressHandler:
-    async def tell(frame: Frame) -> None:
+    async def on_progress(frame: Frame) -> None:
         if frame.progress is not None:
             await context.progress(frame.progress, total=frame.total, message=frame.message)
 
-    return tell
+    return on_progress
+
+
+def session_digest(session_id: str) -> str:
+    """A session's name in logs, audit and policy: its id is the key to it."""
+    return hashlib.sha256(session_id.encode()).hexdigest()[:12]

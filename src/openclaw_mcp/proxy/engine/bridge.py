@@ -1,97 +1,97 @@
-"""One app's WebSocket: calls go down it, answers come up it, each matched on this connection alone."""
+"""One app's WebSocket: calls are sent over it, answers come back, each matched on this connection alone."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from ...core.errors import OpenClawError, ToolBusy, ToolError, ToolUnavailable
+from ...net.tasks import Tasks
 from ...net.websocket import WebSocket
+from ...protocol import bridge as wire
 from . import frames
-from .frames import NOT_CONNECTED, BadFrame, Frame
+from .frames import BadFrame, Frame
+from .limits import BridgeLimits
 
 STALLED: Final = 10.0  # seconds in which an app that is owed bytes takes none before it counts as not reading
 PROBE_WAIT: Final = 2.0  # seconds an attached bridge has to answer when another one wants its place
 
-BAD_TOKEN: Final = 4401
-NO_SESSION: Final = 4404
-NO_SIGN_OF_LIFE: Final = 4408
-ALREADY_ATTACHED: Final = 4409
-SESSION_DELETED: Final = 4410
-TOO_SLOW: Final = 4413
-TOO_LARGE: Final = 1009
-SERVER_FAILED: Final = 1011
-
 logger = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 ProgressHandler = Callable[[Frame], Awaitable[None]]
-"""Hears a call's progress frames."""
+"""Gets a call's progress frames."""
 ReplaceTools = Callable[[bytes], Awaitable[int]]
 """Replaces the session's tools by this JSON list and says how many there are now. Raises OpenClawError."""
 
 
-class BridgeLimits(Struct, frozen=True, kw_only=True):
-    calls: int = 2048
-    """Calls waiting on one bridge."""
-    result: int = 16 << 20
-    """Characters of one frame from the app."""
-    ping: float = 20.0
-    """Seconds of silence before a ping, and from there to giving up."""
-    unsent: int = 32 << 20
-    """Bytes waiting for an app that reads slowly: more calls are refused, and twice as many end the bridge."""
+class PendingBridgeCall(Generic[ResultT]):
+    """A call on its way: its result to come, and the progress that comes before it."""
 
-
-class PendingBridgeCall(Generic[Answer]):
-    """A call on its way: its answer to come, and the progress that comes before it."""
-
-    __slots__ = ("_forwarding", "_latest", "_loop", "_on_progress", "answer")
+    __slots__ = ("_error", "_latest", "_loop", "_news", "_on_progress", "_result", "is_done")
 
     def __init__(self, on_progress: ProgressHandler | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.answer: asyncio.Future[Answer] = loop.create_future()
+        self.is_done = False
         self._on_progress = on_progress
         self._loop = loop
+        self._news: asyncio.Future[None] = loop.create_future()
+        """Done when there is a result, or progress that has not been passed on."""
         self._latest: Frame | None = None
-        self._forwarding: asyncio.Task[None] | None = None
+        self._result: ResultT | None = None
+        self._error: OpenClawError | None = None
 
-    def forward_progress(self, frame: Frame) -> None:
+    def report_progress(self, frame: Frame) -> None:
         """Pass progress on without waiting for a slow caller: the newest replaces an unsent one."""
-        if self._on_progress is None:
-            return
-        self._latest = frame
-        if self._forwarding is None:
-            self._forwarding = self._loop.create_task(self._send_progress(self._on_progress))
+        if self._on_progress is not None:
+            self._latest = frame
+            self._wake()
 
-    async def wait(self) -> Answer:
-        """The answer, once all progress has been passed on."""
-        try:
-            answer = await self.answer
-            if self._forwarding is not None:
-                await self._forwarding
-            return answer
-        finally:
-            if self._forwarding is not None:
-                self._forwarding.cancel()
+    def resolve(self, result: ResultT) -> None:
+        if not self.is_done:
+            self.is_done, self._result = True, result
+            self._wake()
 
     def fail(self, error: OpenClawError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.is_done:
+            self.is_done, self._error = True, error
+            self._wake()
 
-    async def _send_progress(self, on_progress: ProgressHandler) -> None:
-        try:
+    async def wait(self) -> ResultT:
+        """The result, once all progress has been passed on, in the caller's own task."""
+        while True:
+            await self._news
             while self._latest is not None:
                 frame, self._latest = self._latest, None
-                await on_progress(frame)
-        finally:
-            self._forwarding = None
+                await self._pass_on(frame)
+            if self._error is not None:
+                raise self._error
+            if self.is_done:
+                return cast("ResultT", self._result)
+            self._news = self._loop.create_future()
+
+    def _wake(self) -> None:
+        if not self._news.done():
+            self._news.set_result(None)
+
+    async def _pass_on(self, frame: Frame) -> None:
+        """Progress that can't be passed on must not cost the result."""
+        if self._on_progress is None:
+            return
+        try:
+            await self._on_progress(frame)
+        except OpenClawError as exc:
+            logger.debug("bridge: progress was not passed on (%s)", exc)
+        except Exception:
+            logger.exception("bridge: progress could not be passed on, no more is sent for this call")
+            self._on_progress = None
 
 
 class Bridge:
-    """Serves one connection from `run`'s beginning to its end, as its socket's listener. Everybody else calls `invoke`.
+    """Serves one connection from `run`'s beginning to its end, as its socket's listener. All others call `invoke`.
 
-    An answer goes to who waits for it in the moment it is read: no queue and no task lies between.
+    An answer reaches its caller in the moment it is read: no queue and no task is between.
     """
 
     __slots__ = (
@@ -108,6 +108,7 @@ class Bridge:
         "_replace_tools",
         "_sign_of_life",
         "_socket",
+        "_tasks",
         "_update_task",
         "bad_frames",
         "last_call_number",
@@ -120,7 +121,7 @@ class Bridge:
         self.session_id = session_id
         self.bad_frames = 0
         self.last_call_number = 0
-        """The number of the last call; the next bridge of this session goes on from there."""
+        """The number of the last call; the next bridge of this session counts on from there."""
         self._loop = asyncio.get_running_loop()
         self._socket = socket
         self._limits = limits
@@ -133,6 +134,7 @@ class Bridge:
         self._sign_of_life: asyncio.Event | None = None
         self._delivered_bytes = 0
         self._delivered_at = self._last_received
+        self._tasks = Tasks("bridge")
         self._update_task: asyncio.Task[None] | None = None
         self._backlog: list[tuple[bytes, bool]] = []
 
@@ -143,9 +145,9 @@ class Bridge:
     # ---- calls ----
 
     async def invoke(self, tool: str, arguments: Any, on_progress: ProgressHandler | None) -> tuple[Frame, int]:
-        """Have the app run a tool: its answer, and the size of the question. Cancelling this tells the app."""
+        """Have the app run a tool: its answer, and the size of the request. Cancelling this cancels it at the app."""
         if self._end_reason is not None:
-            raise ToolUnavailable(f"{NOT_CONNECTED}: {self._end_reason}")
+            raise ToolUnavailable(f"{wire.NOT_CONNECTED}: {self._end_reason}")
         if len(self._pending) >= self._limits.calls:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
         if self._socket.backlog_bytes > self._limits.unsent:
@@ -154,10 +156,10 @@ class Bridge:
         id = f"{self.session_id}:{self.last_call_number}"
         waiting: PendingBridgeCall[Frame] = PendingBridgeCall(on_progress, self._loop)
         self._pending[id] = waiting
-        question = frames.encode_invoke(self.session_id, id, tool, arguments)
-        self._socket.send(question)
+        request = frames.encode_invoke(self.session_id, id, tool, arguments)
+        self._socket.send(request)
         try:
-            return await waiting.wait(), len(question)
+            return await waiting.wait(), len(request)
         except asyncio.CancelledError:
             self._send(frames.encode_cancel(self.session_id, id))
             raise
@@ -174,25 +176,26 @@ class Bridge:
             await self._closed
         finally:
             self._end("the proxy is stopping")
+            await self._tasks.aclose()
 
     def close(self, code: int, reason: str) -> None:
-        """End the bridge: waiting calls fail with `reason`, the app is told why."""
+        """End the bridge: waiting calls fail with `reason`, which the close frame carries too."""
         if self._end_reason is None:
             self._end(reason)
             self._socket.close(code, reason)
 
     def check_liveness(self, now: float) -> None:
-        """Called every so often: pings a silent app, gives up on one that does not answer or does not read."""
+        """To be called again and again: pings a silent app, closes one that does not answer or does not read."""
         if self._end_reason is not None:
             return
-        taken = self._socket.bytes_delivered
-        if taken != self._delivered_bytes or not self._socket.backlog_bytes:
-            self._delivered_bytes, self._delivered_at = taken, now
+        delivered = self._socket.bytes_delivered
+        if delivered != self._delivered_bytes or not self._socket.backlog_bytes:
+            self._delivered_bytes, self._delivered_at = delivered, now
         silent = now - self._last_received
         if now - self._delivered_at > min(STALLED, 2 * self._limits.ping):
-            self.close(TOO_SLOW, "the app does not read what it is sent")
+            self.close(wire.TOO_SLOW, "the app does not read what it is sent")
         elif silent > 2 * self._limits.ping:
-            self.close(NO_SIGN_OF_LIFE, "the app gave no sign of life")
+            self.close(wire.NO_SIGN_OF_LIFE, "the app gave no sign of life")
         elif silent > self._limits.ping and not self._ping_sent:
             self._ping_sent = True
             self._send(frames.encode_ping(self.session_id))
@@ -210,7 +213,7 @@ class Bridge:
                 await self._sign_of_life.wait()
             return self._end_reason is None
         except TimeoutError:
-            self.close(NO_SIGN_OF_LIFE, "the app gave no sign of life when another bridge came")
+            self.close(wire.NO_SIGN_OF_LIFE, "the app gave no sign of life when another bridge came")
             return False
 
     # ---- the socket's listener ----
@@ -229,10 +232,8 @@ class Bridge:
             self._handle_message(message, is_text=self._socket.is_text)
 
     def on_close(self, code: int, reason: str) -> None:
-        too_large = code == TOO_LARGE
-        self._end(
-            f"the app said more than {2 * self._limits.result} bytes at once" if too_large else "the app has gone"
-        )
+        reason = f"the app said more than {2 * self._limits.result} bytes at once"
+        self._end(reason if code == wire.TOO_LARGE else "the app has gone")
 
     # ---- frames ----
 
@@ -250,19 +251,17 @@ class Bridge:
 
     def _handle_frame(self, frame: Frame) -> None:
         match frame.type:
-            case "invoke_result":
-                waiting = self._find_pending(frame)
-                if not waiting.answer.done():
-                    waiting.answer.set_result(frame)
-            case "progress":
-                self._find_pending(frame).forward_progress(frame)
-            case "pong":
+            case wire.INVOKE_RESULT:
+                self._find_pending(frame).resolve(frame)
+            case wire.PROGRESS:
+                self._find_pending(frame).report_progress(frame)
+            case wire.PONG:
                 pass
-            case "ping":
+            case wire.PING:
                 self._send(frames.encode_pong(self.session_id))
-            case "update_tools":
+            case wire.UPDATE_TOOLS:
                 # What comes behind it waits: it may be about the new tools.
-                self._update_task = self._loop.create_task(self._update_tools(frame))
+                self._update_task = self._tasks.spawn(self._update_tools(frame), name="new tools")
                 self._socket.pause()
             case other:
                 raise BadFrame(f"frames of type {other[:60]!r} are not known here")
@@ -270,7 +269,7 @@ class Bridge:
     def _find_pending(self, frame: Frame) -> PendingBridgeCall[Frame]:
         waiting = self._pending.get(frame.call_id or "")
         if waiting is None:
-            # Named so that the app can tell a late answer from a mistake; nobody is failed by it.
+            # Named so that the app can tell a late answer from a mistake; no call fails for it.
             raise BadFrame(f"no call {(frame.call_id or '')[:80]!r} waits on this bridge")
         return waiting
 
@@ -286,8 +285,8 @@ class Bridge:
         except BadFrame as exc:
             self._reject_frame(exc)
         except Exception:
-            logger.exception("a bridge failed")
-            self.close(SERVER_FAILED, "the proxy failed; its log says more")
+            logger.exception("bridge: new tools could not be taken, the bridge is closed")
+            self.close(wire.SERVER_FAILED, "the proxy failed; its log says more")
         finally:
             self._update_task = None
             while self._backlog and self._update_task is None:
@@ -307,10 +306,9 @@ class Bridge:
         if self._end_reason is not None:
             return
         self._socket.send(message)
-        if (
-            self._socket.backlog_bytes > 2 * self._limits.unsent
-        ):  # calls stop before: the rest is what the app asked for itself
-            self.close(TOO_SLOW, "the app does not read what it is sent")
+        # Calls stop before that: the rest are answers the app asked for itself.
+        if self._socket.backlog_bytes > 2 * self._limits.unsent:
+            self.close(wire.TOO_SLOW, "the app does not read what it is sent")
 
     def _end(self, reason: str) -> None:
         if self._end_reason is not None:
@@ -319,7 +317,7 @@ class Bridge:
         if self._update_task is not None:
             self._update_task.cancel()
         for waiting in self._pending.values():
-            waiting.fail(ToolUnavailable(f"{NOT_CONNECTED}: {reason}"))
+            waiting.fail(ToolUnavailable(f"{wire.NOT_CONNECTED}: {reason}"))
         if self._sign_of_life is not None:
             self._sign_of_life.set()
         if not self._closed.done():

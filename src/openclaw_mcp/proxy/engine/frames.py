@@ -7,15 +7,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...core.errors import BadRequest
+from ...protocol import bridge as wire
 
 MAX_REASON_LENGTH: Final = 300  # characters of a reason; an app's mistake must not be echoed at length
-
-Json = dict[str, Any]
-
-NOT_CONNECTED: Final = "Bridge is not connected"
-"""How every failure for want of the app begins: callers know it by these words."""
-APP_DISCONNECTED: Final = f"{NOT_CONNECTED}: the app is away; call again when it is back"
-"""The app never saw the call."""
 
 _REQUEST_ID: Final = re.compile(rb'"request_?[iI]d"\s*:\s*"([^"\\]{1,200}:\d+)"')  # ids are ours, and end so
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -32,7 +26,7 @@ class BadFrame(BadRequest):
 
 
 class Frame(Struct, frozen=True, omit_defaults=True):
-    """What an app said. Which fields count depends on `type`; unknown ones are ignored."""
+    """A frame from an app. Which fields count depends on `type`; unknown ones are ignored."""
 
     type: str
     mcp_session_id: str | None = field(default=None, name="mcpSessionId")
@@ -65,7 +59,7 @@ class _RequestIds(Struct):
     camel_request_id: Any = field(default=None, name="requestId")
 
 
-class _Invoke(Struct, tag="invoke_tool", tag_field="type"):
+class _Invoke(Struct, tag=wire.INVOKE_TOOL, tag_field="type"):
     mcpSessionId: str  # noqa: N815  the wire's own spelling
     request_id: str
     requestId: str  # noqa: N815
@@ -84,22 +78,22 @@ def decode_frame(message: bytes, *, is_text: bool = True) -> Frame:
         raise BadFrame("binary frames are not used here; send JSON as text")
     try:
         # Decoded first: the codec looks for bad UTF-8 only in the fields it reads, not in what is passed on.
-        said = message.decode()
-        frame = _decode(said)
+        text = message.decode()
+        frame = _decode(text)
     except msgspec.ValidationError as exc:
-        raise BadFrame(f"the frame is not what the bridge takes: {short_reason(exc)}", _read_request_id(said)) from None
+        raise BadFrame(f"the frame is not what the bridge takes: {short_reason(exc)}", _read_request_id(text)) from None
     except RecursionError:
         raise BadFrame("the frame is nested too deeply", _guess_request_id(message)) from None
     except ValueError as exc:  # DecodeError and UnicodeDecodeError both are
         raise BadFrame(
             f"the frame is not JSON: {_explain_parse_error(message, exc)}", _guess_request_id(message)
         ) from None
-    if frame.type == "invoke_result":
+    if frame.type == wire.INVOKE_RESULT:
         if frame.call_id is None:
             raise BadFrame("invoke_result needs `request_id`")
         if frame.ok is None:
             raise BadFrame("invoke_result needs `ok`, true or false", frame.call_id)
-    elif frame.type == "progress" and (frame.call_id is None or frame.progress is None):
+    elif frame.type == wire.PROGRESS and (frame.call_id is None or frame.progress is None):
         raise BadFrame("progress needs `request_id` and the number `progress`")
     return frame
 
@@ -109,31 +103,29 @@ def encode_invoke(session_id: str, request_id: str, tool: str, arguments: Any) -
 
 
 def encode_cancel(session_id: str, request_id: str) -> bytes:
-    return _encode_message(
-        "cancel_tool", session_id, request_id=request_id, requestId=request_id, reason="nobody waits for it"
-    )
+    ids = {"request_id": request_id, "requestId": request_id}
+    return _encode_message(wire.CANCEL_TOOL, session_id, **ids, reason="nobody waits for it")
 
 
 def encode_ping(session_id: str) -> bytes:
-    return _encode_message("ping", session_id)
+    return _encode_message(wire.PING, session_id)
 
 
 def encode_pong(session_id: str) -> bytes:
-    return _encode_message("pong", session_id)
+    return _encode_message(wire.PONG, session_id)
 
 
 def encode_tools_ack(session_id: str, count: int) -> bytes:
-    return _encode_message("tools_updated", session_id, tool_count=count)
+    return _encode_message(wire.TOOLS_UPDATED, session_id, tool_count=count)
 
 
 def encode_error(session_id: str, reason: str, request_id: str | None) -> bytes:
-    if request_id is None:
-        return _encode_message("error", session_id, reason=reason)
-    return _encode_message("error", session_id, reason=reason, request_id=request_id, requestId=request_id)
+    ids = {} if request_id is None else {"request_id": request_id, "requestId": request_id}
+    return _encode_message(wire.ERROR, session_id, reason=reason, **ids)
 
 
 def short_reason(exc: Exception) -> str:
-    """The decoder's own words: they name a position and types, never the text around it."""
+    """The decoder's own text: it names a position and types, never the data around it."""
     return str(exc)[:MAX_REASON_LENGTH]
 
 
@@ -144,15 +136,12 @@ def _encode_message(type: str, session_id: str, **fields: Any) -> bytes:
 def _explain_parse_error(message: bytes, exc: ValueError) -> str:
     if isinstance(exc, UnicodeDecodeError):
         return "it is not UTF-8"
-    return (
-        f"{short_reason(exc)}; is a text cut in the middle of a character?"
-        if _SURROGATE.search(message)
-        else short_reason(exc)
-    )
+    hint = "; is a text cut in the middle of a character?" if _SURROGATE.search(message) else ""
+    return short_reason(exc) + hint
 
 
 def _guess_request_id(message: bytes) -> str | None:
-    """The call that a frame nobody can parse speaks of: it must not wait for an answer that has come."""
+    """The call that an unreadable frame is about: it must not wait for an answer that has come."""
     found = _REQUEST_ID.search(message)
     return found[1].decode("latin-1") if found is not None else None
 

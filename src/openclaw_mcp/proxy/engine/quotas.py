@@ -1,26 +1,10 @@
 """How many sessions a peer may have, and of how many bytes, so that no peer fills the proxy for all others."""
 
 from collections import Counter
-from typing import Final
-
-from msgspec import Struct
 
 from .app_session import AppRegistration, TooManySessions
-from .rate_limits import UNCLAIMED_TIMEOUT
+from .limits import SessionLimits
 from .tool_list import ToolManifest
-
-MAX_BYTES: Final = 128 << 20  # of registrations kept at once; parsed they take several times as much memory
-
-
-class SessionLimits(Struct, frozen=True):
-    """What there is room for. An engine in Redis knows the same numbers."""
-
-    sessions: int
-    sessions_per_peer: int
-    bytes: int = MAX_BYTES
-    bytes_per_peer: int = MAX_BYTES
-    unclaimed_timeout: float = UNCLAIMED_TIMEOUT
-    """Seconds after which a session without an app gives way where there is no room."""
 
 
 class SessionQuota:
@@ -35,7 +19,7 @@ class SessionQuota:
         self._counts: Counter[str] = Counter()
         self._manifests: dict[str, ToolManifest] = {}
         self._manifest_uses: Counter[tuple[str, int]] = Counter()
-        """How many sessions of a peer have a menu."""
+        """How many sessions of a peer have a manifest."""
         self._about_sizes: dict[str, int] = {}
         self._bytes: Counter[str] = Counter()
         self._total_bytes = 0

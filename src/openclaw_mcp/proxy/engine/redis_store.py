@@ -13,8 +13,8 @@ from redis.exceptions import RedisError
 
 from ...core.errors import BadRequest
 from .app_session import NO_SUCH_SESSION, AppRegistration, SessionGone, StoreDown
-from .quotas import SessionLimits, too_many_bytes, too_many_sessions
-from .rate_limits import RateBucket
+from .limits import RateBucket, SessionLimits
+from .quotas import too_many_bytes, too_many_sessions
 
 PREFIX: Final = "openclaw:proxy:"
 ANSWER_WAIT: Final = 5.0  # seconds Redis may take to answer before it counts as away
@@ -249,10 +249,6 @@ class RedisSessionStore:
                 raise too_many_bytes(room.bytes_per_peer, per_peer=True)
             case -4:
                 raise too_many_bytes(room.bytes, per_peer=False)
-
-    async def restore(self, registration: AppRegistration, tools: bytes, now: float) -> None:
-        """Put back a session that the store lost and this instance still serves."""
-        await self.add(registration, tools, now)
 
     async def find(self, id: str, now: float) -> StoredAppSession | None:
         """A session, renewed by being asked for."""

@@ -1,26 +1,29 @@
-"""Calls between instances: one that has no bridge to an app asks the one that has."""
+"""Calls between instances: one that has no bridge to an app sends the call to the one that has."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ...core.errors import ERRORS_BY_CODE, OpenClawError, ToolBusy, ToolError, ToolUnavailable
+from ...net.tasks import Tasks
+from ...protocol.bridge import NOT_CONNECTED
 from .app_session import StoreDown
-from .bridge import Bridge, PendingBridgeCall, ProgressHandler
-from .frames import NOT_CONNECTED, Frame
+from .bridge import PROBE_WAIT, Bridge, PendingBridgeCall, ProgressHandler
+from .frames import Frame
 from .redis_store import PREFIX, RedisSessionStore
 
-MAX_QUEUED: Final = 64 << 20  # bytes waiting to be told to one instance
-PARCEL_FROM: Final = (
-    256 << 10
-)  # bytes above which a message is left in the store to be fetched: channels have small buffers
+MAX_QUEUED: Final = 64 << 20  # bytes waiting to be sent to one instance
+PARCEL_FROM: Final = 256 << 10  # bytes above which a message is put into the store to be fetched: channels are small
 MAX_BATCH_BYTES: Final = 1 << 20
-WATCH_INTERVAL: Final = 0.5  # seconds between two looks whether the instances we wait for still listen
+WATCH_INTERVAL: Final = 0.5  # seconds between two checks whether the instances we wait for still listen
+RELAY_WAIT: Final = (
+    3.0  # seconds more than the bridge itself gets that the answer to a probe may take between instances
+)
 
 RelayKind = Literal["call", "done", "fail", "tell", "cancel", "probe", "parcel"]
 
@@ -59,7 +62,7 @@ class _PendingRequest(PendingBridgeCall[tuple[Frame, int]]):
 class _Outbox(Struct):
     messages: list[bytes]
     size: int = 0
-    task: asyncio.Task[None] | None = None
+    is_sending: bool = False
 
 
 FindBridge = Callable[[str], Bridge | None]
@@ -79,19 +82,14 @@ class InstanceRelay:
         self._last_number = 0
         self._pending: dict[int, _PendingRequest] = {}
         self._outboxes: dict[str, _Outbox] = {}
-        self._serving_tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._watcher: asyncio.Task[None] | None = None
+        self._tasks = Tasks("proxy relay")
+        self._serving: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._is_watching = False
 
     async def aclose(self) -> None:
-        tasks = [*self._serving_tasks.values(), *(box.task for box in self._outboxes.values() if box.task)]
-        if self._watcher is not None:
-            tasks.append(self._watcher)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.aclose()
 
-    # ---- asking ----
+    # ---- requests to others ----
 
     async def invoke(
         self, target: str, session_id: str, tool: str, arguments: Any, on_progress: ProgressHandler | None
@@ -102,8 +100,9 @@ class InstanceRelay:
     async def probe(self, target: str, session_id: str) -> bool:
         """Whether the app on the other instance's bridge still answers."""
         try:
-            frame, _ = await self._request(target, "probe", session_id, "", b"", None)
-        except ToolError:
+            async with asyncio.timeout(PROBE_WAIT + RELAY_WAIT):
+                frame, _ = await self._request(target, "probe", session_id, "", b"", None)
+        except (ToolError, TimeoutError):
             return False
         return bool(frame.ok)
 
@@ -112,159 +111,169 @@ class InstanceRelay:
     ) -> tuple[Frame, int]:
         self._last_number += 1
         number = self._last_number
-        waiting = _PendingRequest(target, on_progress)
-        self._pending[number] = waiting
+        pending = self._pending[number] = _PendingRequest(target, on_progress)
         try:
             self._enqueue(target, RelayMessage(kind, self.instance, number, session_id, name, data))
-            if self._watcher is None:
-                self._watcher = asyncio.get_running_loop().create_task(self._watch_instances())
-            return await waiting.wait()
+            if not self._is_watching:
+                self._is_watching = True
+                self._tasks.spawn(self._watch_instances(), name="watching other instances")
+            return await pending.wait()
         except asyncio.CancelledError:
-            self._enqueue(target, RelayMessage("cancel", self.instance, number))
+            self._enqueue(target, RelayMessage("cancel", self.instance, number), bounded=False)
             raise
         finally:
             self._pending.pop(number, None)
 
     def fail_pending(self, error: OpenClawError, target: str | None = None) -> None:
-        """End every call that waits for `target`, or for anybody."""
-        for waiting in self._pending.values():
-            if target in (None, waiting.target):
-                waiting.fail(type(error)(str(error)))
+        """End every call that waits for `target`, or for any instance."""
+        for pending in self._pending.values():
+            if target in (None, pending.target):
+                pending.fail(type(error)(str(error)))
 
     async def _watch_instances(self) -> None:
         """While calls wait: are the instances they wait for still there?"""
         try:
             while self._pending:
                 await asyncio.sleep(WATCH_INTERVAL)
-                for target in {waiting.target for waiting in self._pending.values()}:
+                for target in {pending.target for pending in self._pending.values()}:
                     try:
                         if not await self._store.has_subscribers(channel_name(target)):
                             self.fail_pending(_instance_lost_error(), target)
                     except StoreDown as exc:
                         self.fail_pending(exc)
         finally:
-            self._watcher = None
+            self._is_watching = False
 
-    # ---- hearing ----
+    # ---- messages from others ----
 
     async def handle_data(self, data: bytes) -> None:
         """Raises ValueError for what is no message of ours."""
-        for note in _unpack(data):
-            if note.kind != "parcel":
-                self._handle_message(note)
+        for message in _unpack(data):
+            if message.kind != "parcel":
+                self._handle_message(message)
                 continue
-            parcel = await self._store.fetch_parcel(note.name)
+            parcel = await self._store.fetch_parcel(message.name)
             if parcel is not None:
                 self._handle_message(_unpack_one(parcel))
 
     def _handle_message(self, message: RelayMessage) -> None:
         key = (message.sender, message.number)
         match message.kind:
-            case "call":
-                self._start_serving(key, self._serve_call(message))
-            case "probe":
-                self._start_serving(key, self._serve_probe(message))
+            case "call" | "probe":
+                task = self._tasks.spawn(self._serve(message), name=f"{message.kind} for another instance")
+                self._serving[key] = task
+                task.add_done_callback(lambda _: self._serving.pop(key, None))
             case "cancel":
-                task = self._serving_tasks.get(key)
-                if task is not None:
-                    task.cancel()
+                if key in self._serving:
+                    self._serving[key].cancel()
             case _:
                 self._handle_answer(message)
 
-    def _start_serving(self, key: tuple[str, int], work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._serving_tasks[key] = task
-        task.add_done_callback(lambda _: self._serving_tasks.pop(key, None))
-
     def _handle_answer(self, message: RelayMessage) -> None:
-        waiting = self._pending.get(message.number)
-        if waiting is None or waiting.answer.done():
+        pending = self._pending.get(message.number)
+        if pending is None or pending.is_done:
             return
         if message.kind == "fail":
             kind = ERRORS_BY_CODE.get(message.name, ToolError)
             error = kind if issubclass(kind, ToolError) else ToolError
-            waiting.fail(error(message.data.decode(errors="replace")))
+            pending.fail(error(message.data.decode(errors="replace")))
             return
         try:
             frame = _decode_frame(message.data)
-        except (ValueError, RecursionError):  # that call alone fails: others in the same message go on
-            waiting.fail(ToolError("The app's answer could not be read by the instance that was asked"))
+        except (ValueError, RecursionError):  # that call alone fails: others in the same message are handled
+            pending.fail(ToolError("The app's answer could not be read by the instance that was asked"))
             return
         if message.kind == "done":
-            waiting.answer.set_result((frame, message.sent))
+            pending.resolve((frame, message.sent))
         else:
-            waiting.forward_progress(frame)
+            pending.report_progress(frame)
 
-    async def _serve_call(self, message: RelayMessage) -> None:
-        bridge = self._find_bridge(message.session_id)
-
-        async def tell(frame: Frame) -> None:
-            self._enqueue(
-                message.sender, RelayMessage("tell", self.instance, message.number, data=msgspec.json.encode(frame))
-            )
-
+    async def _serve(self, message: RelayMessage) -> None:
+        """Answer another instance, whatever happens: it waits."""
         try:
-            if bridge is None:
-                raise ToolUnavailable(f"{NOT_CONNECTED}: the app has just left")
-            frame, sent = await bridge.invoke(message.name, Raw(message.data), tell)
-            answer = RelayMessage("done", self.instance, message.number, data=msgspec.json.encode(frame), sent=sent)
+            frame, sent = await (self._serve_probe(message) if message.kind == "probe" else self._serve_call(message))
+            self._answer(message, "done", data=msgspec.json.encode(frame), sent=sent)
         except OpenClawError as exc:
-            answer = RelayMessage("fail", self.instance, message.number, name=exc.code, data=str(exc).encode())
+            self._answer(message, "fail", name=exc.code, data=str(exc).encode(), bounded=False)
         except Exception:
-            logger.exception("a call from another instance failed")
-            answer = RelayMessage("fail", self.instance, message.number, data=b"The proxy failed; its log says more")
-        self._enqueue(message.sender, answer)
+            logger.exception("proxy relay: a call from another instance failed")
+            self._answer(message, "fail", data=b"The proxy failed; its log says more", bounded=False)
 
-    async def _serve_probe(self, message: RelayMessage) -> None:
+    async def _serve_call(self, message: RelayMessage) -> tuple[Frame, int]:
+        async def on_progress(frame: Frame) -> None:
+            self._answer(message, "tell", data=msgspec.json.encode(frame))
+
         bridge = self._find_bridge(message.session_id)
-        alive = bridge is not None and await bridge.probe()
-        frame = Frame(type="probe", ok=alive)
-        self._enqueue(
-            message.sender, RelayMessage("done", self.instance, message.number, data=msgspec.json.encode(frame))
-        )
+        if bridge is None:
+            raise ToolUnavailable(f"{NOT_CONNECTED}: the app has just left")
+        return await bridge.invoke(message.name, Raw(message.data), on_progress)
 
-    # ---- telling ----
+    async def _serve_probe(self, message: RelayMessage) -> tuple[Frame, int]:
+        bridge = self._find_bridge(message.session_id)
+        return Frame(type="probe", ok=bridge is not None and await bridge.probe()), 0
 
-    def _enqueue(self, target: str, message: RelayMessage) -> None:
-        """Queue a note; all that gather while one batch is on its way go out as the next."""
-        box = self._outboxes.get(target)
-        if box is None:
-            box = self._outboxes[target] = _Outbox([])
+    # ---- sending ----
+
+    def _answer(
+        self,
+        request: RelayMessage,
+        kind: RelayKind,
+        *,
+        name: str = "",
+        data: bytes = b"",
+        sent: int = 0,
+        bounded: bool = True,
+    ) -> None:
+        """Raises ToolBusy when it is `bounded` and there is no room for it."""
+        answer = RelayMessage(kind, self.instance, request.number, name=name, data=data, sent=sent)
+        self._enqueue(request.sender, answer, bounded=bounded)
+
+    def _enqueue(self, target: str, message: RelayMessage, *, bounded: bool = True) -> None:
+        """Queue a message; all that gather while one batch is on its way are sent as the next. Raises ToolBusy.
+
+        Small messages that another instance must get, such as a failure, are not `bounded`.
+        """
+        outbox = self._outboxes.setdefault(target, _Outbox([]))
         data = _pack(message)
-        if box.size + len(data) > MAX_QUEUED:
+        if bounded and outbox.size + len(data) > MAX_QUEUED:
             raise ToolBusy("Too much is on its way to the instance that has the app; try again shortly")
-        box.messages.append(data)
-        box.size += len(data)
-        if box.task is None:
-            box.task = asyncio.get_running_loop().create_task(self._send_batches(target, box))
+        outbox.messages.append(data)
+        outbox.size += len(data)
+        if not outbox.is_sending:
+            outbox.is_sending = True
+            self._tasks.spawn(self._send_all(target, outbox), name="sending to another instance")
 
-    async def _send_batches(self, target: str, outbox: _Outbox) -> None:
+    async def _send_all(self, target: str, outbox: _Outbox) -> None:
         try:
             while outbox.messages:
-                batch, size = [], 0
-                while outbox.messages and size < MAX_BATCH_BYTES:
-                    data = outbox.messages.pop(0)
-                    outbox.size -= len(data)
-                    if len(data) > PARCEL_FROM:
-                        name = os.urandom(16).hex()
-                        await self._store.put_parcel(name, data)
-                        data = _pack(RelayMessage("parcel", self.instance, 0, name=name))
-                    batch.append(data)
-                    size += len(data)
-                if not await self._store.publish(channel_name(target), _pack_list(batch)):
+                if not await self._store.publish(channel_name(target), _pack_list(await self._next_batch(outbox))):
                     self.fail_pending(_instance_lost_error(), target)
-        except StoreDown as exc:
+        except Exception as exc:
+            if not isinstance(exc, StoreDown):
+                logger.exception("proxy relay: messages to another instance were lost, its calls fail")
+            self.fail_pending(exc if isinstance(exc, StoreDown) else _instance_lost_error(), target)
             outbox.messages.clear()
-            outbox.size = 0
-            self.fail_pending(exc, target)
         finally:
-            outbox.task = None
-            if not outbox.messages:
-                self._outboxes.pop(target, None)
+            outbox.is_sending = False
+            del self._outboxes[target]
+
+    async def _next_batch(self, outbox: _Outbox) -> Sequence[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        while outbox.messages and size < MAX_BATCH_BYTES:
+            data = outbox.messages.pop(0)
+            outbox.size -= len(data)
+            if len(data) > PARCEL_FROM:
+                name = os.urandom(16).hex()
+                await self._store.put_parcel(name, data)
+                data = _pack(RelayMessage("parcel", self.instance, 0, name=name))
+            batch.append(data)
+            size += len(data)
+        return batch
 
 
 class RemoteBridge:
-    """A bridge at another instance: a `Carrier`."""
+    """A bridge at another instance: a `ToolInvoker`."""
 
     __slots__ = ("_relay", "_session_id", "_target")
 
@@ -277,8 +286,8 @@ class RemoteBridge:
         return await self._relay.invoke(self._target, self._session_id, tool, arguments, on_progress)
 
 
-def _pack_list(messages: list[bytes]) -> bytes:
-    """Packed notes as one packed list."""
+def _pack_list(messages: Sequence[bytes]) -> bytes:
+    """Packed messages as one packed list."""
     return b"\xdd" + len(messages).to_bytes(4, "big") + b"".join(messages)
 
 

@@ -1,5 +1,6 @@
 """The tools an app registers: read, checked, and shared between sessions that register the same."""
 
+import logging
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,6 +21,9 @@ MAX_SHARED_BYTES: Final = 4 << 10  # bytes of a schema worth keeping for others;
 
 SchemaCheck = Callable[[Json], object]
 """Raises OpenClawError when the schema can't be used."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class BadTools(BadRequest):
@@ -49,14 +53,14 @@ class _Tool(Struct, frozen=True):
 
 _decode_tools = msgspec.json.Decoder(list[_Tool]).decode
 _manifests: WeakValueDictionary[bytes, ToolManifest] = WeakValueDictionary()
-"""Every menu somebody holds, by its text: sessions of one app share one."""
+"""Every manifest somebody holds, by its text: sessions of one app share one."""
 
 
 def parse_manifest(raw: bytes, *, most: int, check: SchemaCheck) -> ToolManifest:
     """The tools in a JSON list. Raises BadTools naming the first mistake."""
-    menu = _manifests.get(raw)
-    if menu is not None and len(menu.specs) <= most:
-        return menu
+    manifest = _manifests.get(raw)
+    if manifest is not None and len(manifest.specs) <= most:
+        return manifest
     try:
         tools = _decode_tools(raw)
     except RecursionError:
@@ -72,18 +76,27 @@ def parse_manifest(raw: bytes, *, most: int, check: SchemaCheck) -> ToolManifest
         if tool.name in seen:
             raise BadTools(f"tools[{index}].name: {tool.name!r} is there twice; names must be unique in a session")
         seen.add(tool.name)
-    menu = ToolManifest(
+    manifest = ToolManifest(
         raw, tuple(_tool_spec(tool, index, check) for index, tool in enumerate(tools)), _is_camel_case(tools)
     )
     try:
         decode_json(raw)  # all of it, known or not: all of it is kept and shown again
     except ValueError as exc:
         raise BadTools(f"tools: {short_reason(exc)}") from None
-    _manifests[raw] = menu
-    return menu
+    _manifests[raw] = manifest
+    return manifest
 
 
 EMPTY_MANIFEST: Final = ToolManifest(b"[]", ())
+
+
+def parse_stored_manifest(raw: bytes, *, max_tools: int) -> ToolManifest:
+    """One that was checked when it was registered; the dispatcher checks a schema again before its first use."""
+    try:
+        return parse_manifest(raw, most=max_tools, check=lambda _: None)
+    except BadTools as exc:  # of another version, which took more
+        logger.warning("proxy engine: the tools of a stored session can't be used (%s), it has none", exc)
+        return EMPTY_MANIFEST
 
 
 def _is_camel_case(tools: list[_Tool]) -> bool | None:

@@ -1,4 +1,4 @@
-"""The HTTP API for apps: register, inspect, retool, delete; health, metrics, and the API's own description."""
+"""The HTTP API for apps: register, inspect, replace tools, delete; health, metrics, and the API's own description."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -15,9 +15,11 @@ from starlette.routing import Route
 from ...core.errors import BadRequest, OpenClawError
 from ...mcp.server.http_gate import HttpRefusal
 from ...mcp.server.http_request import read_body, read_headers
+from ...protocol import bridge as wire
 from ..engine.app_session import NO_SUCH_SESSION, AppSessionStatus, SessionGone, StoreDown, TooManySessions
 from ..engine.tool_list import BadTools
-from ..state import ProxyState, decode_about, extract_tools
+from ..registration import extract_tools
+from ..state import ProxyState
 from .openapi import build_document
 
 MAX_LISTED: Final = 1000  # sessions a list tells of, the newest
@@ -34,33 +36,32 @@ _STATUS: dict[type[OpenClawError], int] = {
 
 
 class Api:
-    """Handlers over one house. Each is admitted by the app's token and counted against its rate."""
+    """Handlers over one proxy state. Each needs the app's token and counts against its rate."""
 
     def __init__(self, state: ProxyState) -> None:
         self._state = state
 
     def app(self) -> Starlette:
-        sessions = "/v1/chat/sessions"
         routes = [
             Route("/health", _health),
             Route("/metrics", self._guard(self._metrics)),
             Route("/openapi.json", self._guard(self._openapi)),
-            self._route(sessions, POST=self._create, GET=self._list),
-            self._route(sessions + "/{id}", GET=self._show, DELETE=self._delete),
-            self._route(sessions + "/{id}/tools", PUT=self._replace_tools),
+            self._route(wire.SESSIONS_PATH, POST=self._create, GET=self._list),
+            self._route(wire.SESSIONS_PATH + "/{id}", GET=self._show, DELETE=self._delete),
+            self._route(wire.SESSIONS_PATH + "/{id}/tools", PUT=self._replace_tools),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _handle_http_error})
 
     def _route(self, path: str, **handlers: Handler) -> Route:
         """One route for all methods of a path, so that `Allow` names them all."""
 
-        async def chosen(request: Request) -> Response:
+        async def dispatch(request: Request) -> Response:
             return await handlers["GET" if request.method == "HEAD" else request.method](request)
 
-        return Route(path, self._guard(chosen), methods=list(handlers))
+        return Route(path, self._guard(dispatch), methods=list(handlers))
 
     def _guard(self, handler: Handler) -> Handler:
-        async def guarded(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 headers, _ = read_headers(request.scope)
                 self._state.app_gate.authenticate(request.scope, headers)
@@ -78,7 +79,7 @@ class Api:
                     {"detail": str(exc)}, status, {"retry-after": "30"} if status in (429, 503) else {}
                 )
 
-        return guarded
+        return handle
 
     async def _read_body(self, request: Request) -> bytes:
         return await read_body(request.receive, self._state.settings.largest_body)
@@ -97,8 +98,8 @@ class Api:
         return json_response({"sessions": [self._format_session(request, entry) for entry in entries]})
 
     async def _show(self, request: Request) -> Response:
-        guest = await self._state.find_session(request.path_params["id"])
-        entry = await self._state.engine.session_status(guest)
+        session = await self._state.find_session(request.path_params["id"])
+        entry = await self._state.engine.session_status(session)
         return json_response({**self._format_session(request, entry), "tools": Raw(entry.manifest.raw)})
 
     async def _delete(self, request: Request) -> Response:
@@ -107,19 +108,19 @@ class Api:
         return json_response({"ok": True})
 
     async def _replace_tools(self, request: Request) -> Response:
-        guest = await self._state.find_session(request.path_params["id"])
-        count = await self._state.replace_tools(guest, extract_tools(await self._read_body(request)))
+        session = await self._state.find_session(request.path_params["id"])
+        count = await self._state.replace_tools(session, extract_tools(await self._read_body(request)))
         return json_response({"ok": True, "tool_count": count})
 
     async def _metrics(self, request: Request) -> Response:
-        house = self._state
-        bridges = [guest.bridge for guest in house.engine.sessions.values() if guest.bridge is not None]
-        house.metrics.running = sum(bridge.pending_count for bridge in bridges)
+        state = self._state
+        bridges = [session.bridge for session in state.engine.sessions.values() if session.bridge is not None]
+        running = sum(bridge.pending_count for bridge in bridges)
         try:
-            sessions = await house.engine.count()
+            sessions = await state.engine.count()
         except StoreDown:  # the one number that needs it; the others are wanted most while it is away
             sessions = None
-        text = house.metrics.format_text(sessions=sessions, bridges=len(bridges))
+        text = state.metrics.format_text(sessions=sessions, bridges=len(bridges), running_calls=running)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def _openapi(self, request: Request) -> Response:
@@ -128,7 +129,7 @@ class Api:
     def _format_session(self, request: Request, status: AppSessionStatus) -> dict[str, Any]:
         bridge, mcp = self._session_urls(request, status.registration.id)
         return {
-            **decode_about(status.registration),
+            **status.registration.decode_about(),
             "mcpSessionId": status.registration.id,
             "bridge_url": bridge,
             "mcp_url": mcp,
@@ -138,12 +139,12 @@ class Api:
         }
 
     def _session_urls(self, request: Request, id: str) -> tuple[str, str]:
-        """The bridge's and the MCP endpoint's, as the one who asks can reach them."""
+        """The bridge's and the MCP endpoint's, as this client can reach them."""
         base = self._state.settings.public_url
         if not base:
             scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
             base = f"{'https' if scheme == 'https' else 'http'}://{request.headers.get('host', 'localhost')}"
-        return f"ws{base[4:]}/v1/chat/sessions/{id}/bridge", f"{base}/v1/mcp/{id}"
+        return wire.bridge_url(base, id), wire.mcp_url(base, id)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -1,8 +1,9 @@
-"""The proxy as an ASGI app: MCP requests take the short way, bridges theirs, everything else goes to the API."""
+"""The proxy as an ASGI app: MCP requests and bridges are served here, everything else by the API."""
 
 import asyncio
 from collections.abc import MutableMapping
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -12,16 +13,15 @@ from ...mcp.server.http_request import SingleRequestServer, read_headers, send_r
 from ...net.asgi import Receive as AsgiReceive
 from ...net.asgi import Scope as AsgiScope
 from ...net.asgi import Send as AsgiSend
+from ...protocol.bridge import MCP_PATH
 from ..engine.app_session import StoreDown
 from ..state import ProxyState
 from .api import Api
 from .bridge_socket import BridgeSocket
 
-MCP: Final = "/v1/mcp"
-
 
 class ProxyAsgi:
-    """One ASGI app over one house."""
+    """One ASGI app over one proxy state."""
 
     def __init__(self, state: ProxyState) -> None:
         self._state = state
@@ -37,8 +37,8 @@ class ProxyAsgi:
             if scope["method"] == "OPTIONS":
                 await self._preflight(scope, headers, send)
                 return
-        if path.startswith(MCP) and path[7:8] in ("", "/"):
-            await self._serve_mcp(path[8:].rstrip("/"), scope, headers, repeated, receive, send)
+        if path == MCP_PATH or path.startswith(f"{MCP_PATH}/"):
+            await self._serve_mcp(path[len(MCP_PATH) + 1 :].rstrip("/"), scope, headers, repeated, receive, send)
         else:
             await self._api(scope, receive, send)
 
@@ -53,36 +53,40 @@ class ProxyAsgi:
         receive: AsgiReceive,
         send: AsgiSend,
     ) -> None:
-        house = self._state
+        state = self._state
         try:
-            house.mcp_gate.authenticate(scope, headers)
+            state.mcp_gate.authenticate(scope, headers)
             client = headers.get("mcp-session-id")
             by_path = bool(id)
             if not by_path:
                 if not client:
                     raise HttpRefusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
                 id, client = client, None
-            settings = house.settings
+            settings = state.settings
             if settings.mcp_rate is not None:
-                await house.check_rate(("mcp", settings.mcp_rate))
-            guest = house.engine.find_cached(id) or await house.find_session(id)
-            if settings.session_rate is not None:  # of sessions there are: what is counted is kept
-                await house.check_rate((f"session/{id}", settings.session_rate))
-            await session_server.serve(
-                guest.session_server or house.session_server(guest),
-                scope["method"],
-                headers,
-                repeated,
-                receive,
-                send,
-                request_server=self._inline,
-                client=client,
-                assign_session_id=by_path,
-                cancel_elsewhere=lambda client, request: house.engine.cancel_remote_request(guest, client, request),
-            )
+                await state.check_rate(("mcp", settings.mcp_rate))
+            session = await state.find_session(id)
+            if settings.session_rate is not None:  # only of sessions that exist: each counter is kept
+                await state.check_rate((f"session/{id}", settings.session_rate))
+            session.active_requests += 1
+            try:
+                await session_server.serve(
+                    state.session_server(session),
+                    scope["method"],
+                    headers,
+                    repeated,
+                    receive,
+                    send,
+                    request_server=self._inline,
+                    client=client,
+                    assign_session_id=by_path,
+                    cancel_elsewhere=partial(state.engine.cancel_remote_request, session),
+                )
+            finally:
+                session.active_requests -= 1
         except HttpRefusal as refusal:
             if refusal.status in (401, 403):
-                house.metrics.count_refusal("unauthorized" if refusal.status == 401 else "forbidden")
+                state.metrics.count_refusal("unauthorized" if refusal.status == 401 else "forbidden")
             await send_refusal(send, refusal)
         except StoreDown as exc:
             await send_refusal(send, HttpRefusal(503, str(exc), ((b"retry-after", b"1"),)))
@@ -92,16 +96,14 @@ class ProxyAsgi:
     def make_socket(
         self, config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
     ) -> asyncio.Protocol:
-        """A fresh socket in uvicorn's manner."""
-        return BridgeSocket(self._state, server_state.connections, server_state.tasks)
+        """A new socket, with uvicorn's arguments."""
+        return BridgeSocket(self._state, server_state.connections)
 
     # ---- pages in a browser ----
 
     async def _preflight(self, scope: AsgiScope, headers: dict[str, str], send: AsgiSend) -> None:
         try:
-            # The credential comes with the real request; here only the page's address counts.
-            gate = self._state.app_gate
-            gate.authenticate(scope, {**headers, "authorization": f"Bearer {self._state.settings.app_token}"})
+            self._state.app_gate.check_source(scope, headers)  # the credential comes with the real request
         except HttpRefusal as refusal:
             await send_refusal(send, refusal)
             return
@@ -116,16 +118,16 @@ class ProxyAsgi:
 
 
 def _add_cors_headers(origin: str, send: AsgiSend) -> AsgiSend:
-    """Answers that a page may read: which page may ask at all is the gate's decision."""
+    """Make answers readable for the page; whether it may ask at all is decided by the gate."""
     shown = [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", b"link, mcp-session-id, retry-after, www-authenticate"),
         (b"vary", b"origin"),
     ]
 
-    async def marked(event: MutableMapping[str, Any]) -> None:
+    async def send_with_headers(event: MutableMapping[str, Any]) -> None:
         if event["type"] == "http.response.start" and event["status"] != 403:
             event["headers"] = [*event.get("headers", ()), *shown]
         await send(event)
 
-    return marked
+    return send_with_headers

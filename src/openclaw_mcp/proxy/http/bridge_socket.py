@@ -1,9 +1,9 @@
-"""An app's WebSocket at the proxy's door: who it is, which session it serves, and the bridge it becomes."""
+"""An app's WebSocket at the proxy: authentication, the session it serves, and the bridge it becomes."""
 
-import asyncio
 import base64
 import binascii
 import logging
+from functools import partial
 from typing import Any, Final
 
 from websockets.http11 import Request, Response
@@ -13,18 +13,13 @@ from ...core.errors import OpenClawError
 from ...mcp.server.http_gate import HttpRefusal
 from ...net.asgi import Scope as AsgiScope
 from ...net.websocket_server import TRY_LATER, AcceptedWebSocket
-from ..engine import bridge as bridges
+from ...protocol import bridge as wire
 from ..engine.app_session import BridgeTaken, SessionGone
 from ..engine.bridge import Bridge
 from ..state import ProxyState
 
-SESSIONS_PATH: Final = "/v1/chat/sessions/"
-BRIDGE_SUFFIX: Final = "/bridge"
-SUBPROTOCOL: Final = "openclaw-bridge"
-FORBIDDEN: Final = 4403
-COUNT_PARTIAL_FROM: Final = (
-    65_536  # bytes of a message that is not whole from which on they count against all bridges' bound
-)
+SESSIONS_PREFIX: Final = f"{wire.SESSIONS_PATH}/"
+COUNT_PARTIAL_FROM: Final = 65_536  # bytes of a message that is not whole from which on they count for all bridges
 HARD_LIMIT: Final = 2  # times the largest frame: beyond it a message is not even read, below it the call alone fails
 
 logger = logging.getLogger(__name__)
@@ -33,12 +28,11 @@ logger = logging.getLogger(__name__)
 class BridgeSocket(AcceptedWebSocket):
     """Reads nothing from the app until its bridge is attached."""
 
-    def __init__(self, state: ProxyState, connections: set[Any], tasks: set[Any]) -> None:
+    def __init__(self, state: ProxyState, connections: set[Any]) -> None:
         largest = HARD_LIMIT * state.settings.bridge.result
         codec = ServerProtocol(max_size=largest, select_subprotocol=_select_subprotocol)
         super().__init__(codec, connections, state.unauthenticated)
         self._state = state
-        self._tasks = tasks
         self._is_counted = False
 
     def data_received(self, data: bytes) -> None:
@@ -63,11 +57,10 @@ class BridgeSocket(AcceptedWebSocket):
     def _handle_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
         path = event.path.partition("?")[0]
-        id = path[len(SESSIONS_PATH) : -len(BRIDGE_SUFFIX)]
-        if not path.startswith(SESSIONS_PATH) or not path.endswith(BRIDGE_SUFFIX) or "/" in id:
-            self.send_handshake(
-                self._server_codec.reject(404, f"a bridge is at {SESSIONS_PATH}{{id}}{BRIDGE_SUFFIX}\n")
-            )
+        id = path[len(SESSIONS_PREFIX) : -len(wire.BRIDGE_SUFFIX)]
+        if not path.startswith(SESSIONS_PREFIX) or not path.endswith(wire.BRIDGE_SUFFIX) or "/" in id:
+            hint = f"a bridge is at {SESSIONS_PREFIX}{{id}}{wire.BRIDGE_SUFFIX}\n"
+            self.send_handshake(self._server_codec.reject(404, hint))
             return
         given = [(name.lower(), value) for name, value in event.headers.raw_items()]
         scope = {"client": self.address, "method": "GET", "headers": [(name.encode(), b"") for name, _ in given]}
@@ -78,55 +71,48 @@ class BridgeSocket(AcceptedWebSocket):
             self._state.metrics.count_refusal("forbidden")
             self.send_handshake(self._server_codec.reject(refusal.status, f"{refusal.reason}\n"))
             return
-        # Accepted before the rest is looked at: a refusal before that has no close code the app could see.
+        # Accepted before the rest is checked: a refusal before that has no close code the app could see.
         response = self._server_codec.accept(event)
         self.send_handshake(response)
         if response.status_code != 101:
             return
         self.pause()
-        task = asyncio.get_running_loop().create_task(
-            self._serve(id, scope, {**_token_from_subprotocol(headers), **headers})
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        work = self._serve(id, scope, {**_token_from_subprotocol(headers), **headers})
+        self._state.bridge_tasks.spawn(work, name="bridge")
 
     async def _serve(self, id: str, scope: AsgiScope, headers: dict[str, str]) -> None:
         try:
             await self._run_bridge(id, scope, headers)
         except HttpRefusal as refusal:
-            codes = {401: bridges.BAD_TOKEN, 404: bridges.NO_SESSION, 403: FORBIDDEN}
+            codes = {401: wire.BAD_TOKEN, 404: wire.NO_SESSION, 403: wire.FORBIDDEN}
             self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
         except BridgeTaken as exc:
-            self.close(bridges.ALREADY_ATTACHED, str(exc))
+            self.close(wire.ALREADY_ATTACHED, str(exc))
         except SessionGone:
-            self.close(bridges.SESSION_DELETED, "the session was deleted")
+            self.close(wire.SESSION_DELETED, "the session was deleted")
         except OpenClawError as exc:
             self.close(TRY_LATER, str(exc))
         except Exception:
-            logger.exception("a bridge failed")
-            self.close(bridges.SERVER_FAILED, "the proxy failed; its log says more")
+            logger.exception("bridge: serving it failed, it is closed")
+            self.close(wire.SERVER_FAILED, "the proxy failed; its log says more")
 
     async def _run_bridge(self, id: str, scope: AsgiScope, headers: dict[str, str]) -> None:
-        house = self._state
-        house.app_gate.authenticate(scope, headers)
-        await house.check_rate(("app", house.settings.app_rate))
-        guest = await house.find_session(id)
-
-        async def retool(raw: bytes) -> int:
-            return await house.replace_tools(guest, raw)
-
-        bridge = Bridge(id, self, limits=house.settings.bridge, replace_tools=retool)
-        await house.attach(guest, bridge)
+        state = self._state
+        state.app_gate.authenticate(scope, headers)
+        await state.check_rate(("app", state.settings.app_rate))
+        session = await state.find_session(id)
+        bridge = Bridge(id, self, limits=state.settings.bridge, replace_tools=partial(state.replace_tools, session))
+        await state.attach(session, bridge)
         self.trust()
         try:
             await bridge.run()
         finally:
-            house.metrics.bad_frames += bridge.bad_frames
-            await house.engine.detach(guest, bridge)
+            state.metrics.count_bad_frames(bridge.bad_frames)
+            await state.engine.detach(session, bridge)
 
 
 def _select_subprotocol(_: object, offered: Any) -> Any:
-    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+    return wire.SUBPROTOCOL if wire.SUBPROTOCOL in offered else None
 
 
 def _token_from_subprotocol(headers: dict[str, str]) -> dict[str, str]:

@@ -1,10 +1,9 @@
-"""The HTTP API as OpenAPI 3.1. A test lets a fuzzer compare it with the server."""
+"""The HTTP API as OpenAPI 3.1. A fuzzer compares it with the server in a test."""
 
-from typing import Any, Final
+from typing import Final
 
 from ... import __version__
-
-Json = dict[str, Any]
+from ...core.model import Json
 
 _STRING: Json = {"type": ["string", "null"]}
 _OBJECT: Json = {"type": ["object", "null"]}

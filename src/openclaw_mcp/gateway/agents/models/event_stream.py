@@ -1,4 +1,4 @@
-"""A turn's work in a task of its own, its events read by whoever iterates: limits hit the work, never the reader."""
+"""A turn's work in a task of its own, its events read by iterating: limits hit the work, never the reader."""
 
 import asyncio
 from collections import deque
@@ -6,19 +6,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from ....core.agent import AgentEvent, PartialAnswer, ThinkingText
+from ....net.tasks import Tasks
 
 EmitEvent = Callable[[AgentEvent], None]
-MOST_BUFFERED_EVENTS: Final = (
-    10_000  # events waiting to be read, words not counted; a reader this far behind has stopped
-)
+MAX_BUFFERED_EVENTS: Final = 10_000  # events waiting to be read, text not counted; a reader this far behind has stopped
 
 
 class ReaderTooSlow(Exception):
-    """Nobody reads what is told."""
+    """The events are not read."""
 
 
 class _EventBuffer:
-    """Events on their way to the reader. Words that wait become one event: a slow reader gets fewer, longer ones."""
+    """Events on their way to the reader. Text that waits becomes one event: a slow reader gets fewer, longer ones."""
 
     def __init__(self) -> None:
         self._events: deque[AgentEvent] = deque()
@@ -31,7 +30,7 @@ class _EventBuffer:
             self._events[-1] = PartialAnswer(last.text + event.text, last.replace)
         elif isinstance(event, ThinkingText) and isinstance(last, ThinkingText):
             self._events[-1] = ThinkingText(last.text + event.text)
-        elif len(self._events) >= MOST_BUFFERED_EVENTS:
+        elif len(self._events) >= MAX_BUFFERED_EVENTS:
             raise ReaderTooSlow
         else:
             self._events.append(event)
@@ -51,22 +50,19 @@ class _EventBuffer:
 
 
 async def stream_events(work: Callable[[EmitEvent], Awaitable[AgentEvent]]) -> AsyncGenerator[AgentEvent, None]:
-    """What `work` tells, then what it returns. Closing the iterator cancels the work and waits for its end."""
-    untold = _EventBuffer()
+    """What `work` emits, then what it returns. Closing the iterator cancels the work and waits for its end."""
+    buffer = _EventBuffer()
 
-    async def whole() -> AgentEvent:
+    async def run() -> AgentEvent:
         try:
-            return await work(untold.put)
+            return await work(buffer.put)
         finally:
-            untold.close()
+            buffer.close()
 
-    task = asyncio.get_running_loop().create_task(whole())
-    try:
-        while (event := await untold.next()) is not None:
+    async with Tasks("model turn") as tasks:
+        task = tasks.spawn(run(), name="work", on_failure="raise")
+        # Retrieved in any case: a failure after the reader has left is of no interest.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        while (event := await buffer.next()) is not None:
             yield event
         yield await task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # looked at, so that nobody complains of one that came after the reader had left

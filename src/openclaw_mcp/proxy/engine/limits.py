@@ -1,4 +1,4 @@
-"""How fast somebody may ask: token buckets, and how a limit is written."""
+"""What one bridge, one peer and all sessions may take: sizes, counts, and rates as token buckets."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,12 +8,33 @@ from msgspec import Struct
 
 from ...core.errors import BadRequest
 
-MAX_BUCKETS: Final = 100_000  # buckets kept; full ones are forgotten first, they say nothing
-UNCLAIMED_TIMEOUT: Final = (
-    10.0  # seconds after which a session that no app has come for gives way where there is no room
-)
+MAX_BUCKETS: Final = 100_000  # buckets kept; the oldest are dropped first, they are full again
+MAX_BYTES: Final = 128 << 20  # of registrations kept at once; parsed they take several times as much memory
+UNCLAIMED_TIMEOUT: Final = 10.0  # seconds after which a session without an app is evicted where there is no room
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _RATE = re.compile(r"([0-9]{1,15})/([smh])(?::([0-9]{1,15}))?")
+
+
+class BridgeLimits(Struct, frozen=True, kw_only=True):
+    calls: int = 2048
+    """Calls waiting on one bridge."""
+    result: int = 16 << 20
+    """Characters of one frame from the app."""
+    ping: float = 20.0
+    """Seconds of silence before a ping, and from there to giving up."""
+    unsent: int = 32 << 20
+    """Bytes waiting for an app that reads slowly: more calls are refused, and twice as many end the bridge."""
+
+
+class SessionLimits(Struct, frozen=True):
+    """What there is room for. An engine in Redis has the same numbers."""
+
+    sessions: int
+    sessions_per_peer: int
+    bytes: int = MAX_BYTES
+    bytes_per_peer: int = MAX_BYTES
+    unclaimed_timeout: float = UNCLAIMED_TIMEOUT
+    """Seconds after which a session without an app is evicted where there is no room."""
 
 
 class Rate(Struct, frozen=True):
@@ -63,7 +84,7 @@ class RequestRateLimiter:
         return 0.0
 
     def _prune(self, now: float) -> None:
-        """Forget the oldest half: at these sizes they have long filled up again."""
+        """Drop the oldest half: at these sizes they have long filled up again."""
         oldest = sorted(self._levels, key=lambda name: self._levels[name][1])
         for name in oldest[: len(oldest) // 2]:
             del self._levels[name]
