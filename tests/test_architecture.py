@@ -162,3 +162,13 @@ def test_a_public_class_name_stands_for_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, set()).add(module)
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+def test_tasks_are_started_in_one_module() -> None:
+    """`net/tasks.py` owns background work; a `TaskGroup` owns its own."""
+    starts = {"create_task", "ensure_future", "gather"}
+    for module, path in MODULES.items():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in starts:
+                owner = ast.unparse(node.func.value)
+                assert module == "net.tasks" or "group" in owner or "tasks" in owner, f"{path}:{node.lineno}"

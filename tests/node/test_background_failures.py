@@ -248,7 +248,7 @@ def test_an_event_that_cannot_be_handled_does_not_end_the_browser(caplog: pytest
             assert chromium.is_alive
 
     run(work)
-    assert "event Page.lifecycleEvent of the browser could not be handled" in caplog.text
+    assert "signal: listener" in caplog.text
 
 
 def test_a_connection_of_the_proxy_that_fails_unexpectedly_is_logged(

@@ -110,7 +110,7 @@ def test_films_and_archives_are_kept_and_named_and_never_opened(tmp_path: Path, 
     data = SAMPLES[kind]
     words = told("embedded", tmp_path, "Keep it", files=[item(data, kind, filename="../../../x/thing")])
 
-    assert f"[attached: thing ({kind}, {len(data)} bytes); it was not read: files of this kind are kept" in words
+    assert f"[attached: thing ({kind}, {len(data)} bytes); it was not read: files of this kind are stored" in words
     with contextlib.closing(sqlite3.connect(tmp_path / "state" / "openclaw.sqlite")) as store:
         assert [bytes(blob) for (blob,) in store.execute("SELECT data FROM blobs")] == [data]
     assert [path for path in tmp_path.rglob("*") if path.name == "thing"] == []

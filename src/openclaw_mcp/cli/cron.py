@@ -21,8 +21,7 @@ from ..gateway.cron.delivery import DeliveryTarget, split_target
 from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due, to_iso
 from ..net.gateway_client.client import GatewayClient
-from .gateway_options import arguments as gateway_arguments
-from .gateway_options import connect_from_options
+from .gateway_connection import add_connection_options, connect_from_options
 from .report import print_json
 
 NEXT_TIMES_SHOWN: Final = 5  # of each job
@@ -41,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if job:
             made.add_argument("job", help="the job's id, or enough of its beginning, or its name")
         made.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
-        gateway_arguments(made)
+        add_connection_options(made)
         return made
 
     verb("status", "whether the scheduler runs, how many jobs there are, when the next is due")

@@ -83,7 +83,7 @@ def read_config_value(folder: Path, *path: str) -> object:
     """A value of the config file. Raises ConfigInvalid rather than serve with half a config."""
     # Here for start-up: a command that is given the port needs no config.
     from ..config.file import ConfigFile, invalid_config_error
-    from ..config.text import value_at  # here for start-up, as above
+    from ..config.parsing import value_at  # here for start-up, as above
 
     snapshot = ConfigFile(folder, key=b"the hash is not shown").read()
     # A reference to an unset variable must not serve as a token: it could be guessed.

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from openclaw_mcp.config.views import roster_from_config
 
+from openclaw_mcp.config.roster import roster_from_config
 from openclaw_mcp.core.channel import ChatAddress, OutboundMessage
 from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Json
@@ -228,7 +228,7 @@ async def following(folder: Path, config: FakeConfig, twin: Twin) -> AsyncIterat
     tools = ToolDispatcher(ToolRegistry(), policy=lambda *_: PolicyDecision(True, "the test says so"))
     async with open_store_services(str(folder / "openclaw.sqlite"), lambda event: None, tools=tools) as stores:
         services = build_channels(
-            stores, lambda event: None, config=config, roster=lambda: roster_from_config({}),  # type: ignore[arg-type]
+            stores, lambda event: None, config=config, roster=lambda: roster_from_config(read_config({})),  # type: ignore[arg-type]
             folder=folder, tool_refusal=lambda caller, tool: None, factories={"twin": make},
         )  # fmt: skip
         async with run_channels(services.channels, config):  # type: ignore[arg-type]

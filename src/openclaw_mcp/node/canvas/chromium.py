@@ -177,10 +177,7 @@ class Chromium:
         number = message.get("id")
         if number is None:
             event = CdpEvent(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
-            try:
-                self.events.emit(event)
-            except Exception:  # a later browser may leave out what we read; that one event is lost, not the page
-                logger.exception("canvas: event %s of the browser could not be handled, it is skipped", event.method)
+            self.events.emit(event)
             return
         waiting = self._pending.get(number)
         if waiting is None or waiting.done():
