@@ -153,7 +153,8 @@ class Authenticator:
         if peer.origin is not None and _origin_host(peer.origin) in self._origins:
             return
         reason = "origin missing or invalid" if peer.origin is None else "origin not allowed"
-        hint = "open the Control UI from the gateway host, or start the gateway with its host in OPENCLAW_GATEWAY_HOSTS"
+        # Word for word as the reference gateway refuses, though this version does not read that key.
+        hint = "open the Control UI from the gateway host or allow it in gateway.controlUi.allowedOrigins"
         details = {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": reason}
         raise HandshakeRefused(RpcError(f"origin not allowed ({hint})", details=details))
 
