@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import Talker, model_settings
+from gateway import ChatClient, model_settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, Talk, cpu_seconds, leave_nothing_behind, serving, talking
 from report import Options, Target, conclude, number, options, say, say_conditions, say_table
@@ -44,38 +44,38 @@ class Subject:
 
     def take(self) -> Sample:
         sample: dict[str, float] = {}
-        with self._talking(QUICK_MODEL) as (guest, _):
-            sample["first ms"] = 1000 * guest.turn("main") - QUICK_MODEL
+        with self._talking(QUICK_MODEL) as (rpc, _):
+            sample["first ms"] = 1000 * rpc.turn("main") - QUICK_MODEL
             for _ in range(WARM_TURNS):
-                guest.turn("main")
-            spent = sorted(1000 * guest.turn("main") - QUICK_MODEL for _ in range(self.turns))
+                rpc.turn("main")
+            spent = sorted(1000 * rpc.turn("main") - QUICK_MODEL for _ in range(self.turns))
             sample |= {"overhead ms": statistics.median(spent), "p90 ms": spent[int(len(spent) * 0.9)]}
         if self.name == OURS:  # the real one prepares its turns one after the other; minutes would tell no more
-            with self._talking(SLOW_MODEL) as (guest, child):
+            with self._talking(SLOW_MODEL) as (rpc, child):
                 keys = [f"agent:main:s{n}" for n in range(SESSIONS)]
-                guest.turn(keys[0])
-                sample["one s"] = statistics.median(guest.turn(keys[0]) for _ in range(3))
+                rpc.turn(keys[0])
+                sample["one s"] = statistics.median(rpc.turn(keys[0]) for _ in range(3))
                 begun, used = time.perf_counter(), cpu_seconds(child.process.pid)
-                guest.all_at_once(keys)
+                rpc.all_at_once(keys)
                 sample["fifty s"] = time.perf_counter() - begun
                 sample["CPU ms a turn"] = 1000 * (cpu_seconds(child.process.pid) - used) / SESSIONS
                 sample["fifty/one"] = sample["fifty s"] / sample["one s"]
         return sample
 
     @contextmanager
-    def _talking(self, milliseconds: float) -> Iterator[tuple[Talker, Child]]:
+    def _talking(self, milliseconds: float) -> Iterator[tuple[ChatClient, Child]]:
         model = (self.python, str(Path(__file__).parent / "peers" / "model.py"), str(milliseconds))
         with tempfile.TemporaryDirectory() as folder, talking(model, name="the model") as peer:
             port, spoken = _free_port(), int(Talk(peer).read())
             argv = tuple(word.replace("PORT", str(port)) for word in self.argv)
             with serving(argv, name=self.name, extra=_settings(folder, port, spoken)) as child:
-                guest = _hello(port, child)
-                yield guest, child
-                guest.close()
+                rpc = _hello(port, child)
+                yield rpc, child
+                rpc.close()
 
 
-def _hello(port: int, child: Child) -> Talker:
-    """A guest that has been let in, as soon as that is possible."""
+def _hello(port: int, child: Child) -> ChatClient:
+    """A client that has been let in, as soon as that is possible."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {
@@ -83,13 +83,13 @@ def _hello(port: int, child: Child) -> Talker:
         "scopes": ["operator.read", "operator.write"], "auth": {"token": TOKEN},
     }  # fmt: skip
     while True:
-        guest = None
+        rpc = None
         with suppress(OSError):
-            guest = Talker(port)
-            guest.ask("connect", connect)
-            return guest
-        if guest is not None:
-            guest.close()
+            rpc = ChatClient(port)
+            rpc.ask("connect", connect)
+            return rpc
+        if rpc is not None:
+            rpc.close()
         if child.exited(within=0) or time.monotonic() > deadline:
             raise child.failed("said no hello")
         time.sleep(RETRY_PAUSE)

@@ -5,7 +5,7 @@
 The clock runs in this process on a store of its own. One, `--due`, and at last as many again as there are jobs become
 due at the same moment; each tells the main session something, which needs no agent: it has fired when the event is in
 the store. `--turns` of another kind ask the demo agent, and have fired when they are claimed; how many agents work at
-once is a setting. The floor of the idle figure is the same house with no jobs; of the lateness, one job alone.
+once is a setting. The floor of the idle figure is the same gateway with no jobs; of the lateness, one job alone.
 """
 
 import argparse
@@ -49,7 +49,7 @@ WRITING = 0.001  # seconds more for each, to make and store it
 
 
 class Bench:
-    """A house with a clock."""
+    """A gateway with a clock."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
@@ -57,9 +57,9 @@ class Bench:
         self.ended: dict[str, int] = {}
         self._news = asyncio.Event()
         self.store: SqlStore
-        self.room: CronMethods
+        self.methods: CronMethods
 
-    def hear(self, event: RpcEvent) -> None:
+    def on_event(self, event: RpcEvent) -> None:
         if event.name == "cron" and event.payload["action"] == "started":
             self.began[event.payload["jobId"]] = now_ms()
         elif event.name == "cron" and event.payload["action"] == "finished":
@@ -67,12 +67,12 @@ class Bench:
             self._news.set()
 
     async def open(self, path: Path, jobs: int) -> None:
-        remembered = await self._stack.enter_async_context(runs.open_store_services(str(path), self.hear))
-        self.store = remembered.store
+        services = await self._stack.enter_async_context(runs.open_store_services(str(path), self.on_event))
+        self.store = services.store
         await self.fill(jobs)
-        book = SqlCronJobRepository(remembered.store)
-        self.room = CronMethods(book, remembered.runs, remembered.sessions, self.hear, store_path=str(path))
-        await self._stack.enter_async_context(self.room)
+        repository = SqlCronJobRepository(services.store)
+        self.methods = CronMethods(repository, services.runs, services.sessions, self.on_event, store_path=str(path))
+        await self._stack.enter_async_context(self.methods)
 
     async def fill(self, jobs: int) -> None:
         """Straight into the table, all due long from now."""
@@ -92,7 +92,7 @@ class Bench:
         rows = [row(f"{name}-{n}", AtSchedule(at=to_iso(due)), payload) for n in range(count)]
         await self.store.write(partial(insert, rows))
         assert now_ms() < due, "the jobs were not stored before their time"
-        self.room.scheduler.wake()
+        self.methods.scheduler.wake()
         names, used = {made["id"] for made in rows}, time.process_time()
         while not names <= self.ended.keys():
             self._news.clear()
@@ -147,8 +147,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
                 for number in range(ROUNDS):
                     kind = "events" if payload is None else "turns"
                     late, over, work = await bench.fire(count, f"{kind}-{count}-{number}", payload)
-                    told = f"median {statistics.median(late):6.0f}  worst {late[-1]:6}  all ended after {over:6}"
-                    print(f"  {count:5} {kind:6}: {told}  processor {work:6.0f}")
+                    figures = f"median {statistics.median(late):6.0f}  worst {late[-1]:6}  all ended after {over:6}"
+                    print(f"  {count:5} {kind:6}: {figures}  processor {work:6.0f}")
     print(f"idle: {rested[0]:.2f} % of a core without jobs, {rested[options.jobs]:.2f} % with {options.jobs}")
 
 

@@ -30,8 +30,8 @@ RETRY_PAUSE = 0.005
 SETTLE = 5.0  # seconds of rest before memory is read
 CALLS, QUICK_CALLS = 500, 100
 TURNS, WARM_TURNS = 40, 3  # of one session, which grows
-IDLE_GUESTS = 500
-FIGURES = ("hello s", "idle MiB", "health ms", "p99 ms", "list ms", "turn ms", "KiB/guest")
+IDLE_CLIENTS = 500
+FIGURES = ("hello s", "idle MiB", "health ms", "p99 ms", "list ms", "turn ms", "KiB/client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +51,17 @@ class Gateway:
                 self._model() as model,
                 serving(self._argv(port), name=self.name, extra=settings(folder, port, model)) as child,
             ):
-                guest = _hello(port, child)
+                rpc = _hello(port, child)
                 started = time.perf_counter() - child.started
-                guest.ask("health")
+                rpc.ask("health")
                 time.sleep(SETTLE)
                 idle = resident_mib(child.process.pid)
-                trips = sorted(_timed(guest, "health") for _ in range(self.calls))
-                turns = [guest.turn("main") for _ in range(WARM_TURNS + TURNS)][WARM_TURNS:]
-                lists = [_timed(guest, "sessions.list") for _ in range(self.calls)]
-                guests = [_hello(port, child) for _ in range(IDLE_GUESTS)]
-                each = (resident_mib(child.process.pid) - idle) * 1024 / IDLE_GUESTS
-                for one in (guest, *guests):
+                trips = sorted(_timed(rpc, "health") for _ in range(self.calls))
+                turns = [rpc.turn("main") for _ in range(WARM_TURNS + TURNS)][WARM_TURNS:]
+                lists = [_timed(rpc, "sessions.list") for _ in range(self.calls)]
+                clients = [_hello(port, child) for _ in range(IDLE_CLIENTS)]
+                each = (resident_mib(child.process.pid) - idle) * 1024 / IDLE_CLIENTS
+                for one in (rpc, *clients):
                     one.close()
         return {
             "hello s": started,
@@ -70,7 +70,7 @@ class Gateway:
             "p99 ms": 1000 * trips[int(len(trips) * 0.99)],
             "list ms": 1000 * statistics.median(lists),
             "turn ms": 1000 * statistics.median(turns),
-            "KiB/guest": each,
+            "KiB/client": each,
         }
 
     @contextmanager
@@ -87,7 +87,7 @@ class Gateway:
         return tuple(word.replace("PORT", str(port)) for word in self.argv)
 
 
-class Guest:
+class RpcClient:
     """A WebSocket client of fifty lines, so that the benchmark measures the gateway and not a library."""
 
     def __init__(self, port: int) -> None:
@@ -138,13 +138,13 @@ class Guest:
             if opcode in (1, 2):
                 return data
             if opcode == 8:
-                raise ConnectionError("shown out")
+                raise ConnectionError("closed by the gateway")
             if opcode == 9:
                 self._socket.sendall(b"\x8a\x80\0\0\0\0")
 
 
-class Talker(Guest):
-    """A guest that talks to agents."""
+class ChatClient(RpcClient):
+    """A client that talks to agents."""
 
     def turn(self, key: str) -> float:
         """Seconds from sending a message to its final answer."""
@@ -169,8 +169,8 @@ class Talker(Guest):
                 waiting.discard(payload["runId"])
 
 
-def _hello(port: int, child: Child) -> Talker:
-    """A guest that has been let in, as soon as that is possible."""
+def _hello(port: int, child: Child) -> ChatClient:
+    """A client that has been let in, as soon as that is possible."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {
@@ -178,21 +178,21 @@ def _hello(port: int, child: Child) -> Talker:
         "scopes": ["operator.read", "operator.write"], "auth": {"token": TOKEN},
     }  # fmt: skip
     while True:
-        guest = None
+        rpc = None
         with suppress(OSError):
-            guest = Talker(port)
-            guest.ask("connect", connect)
-            return guest
-        if guest is not None:
-            guest.close()
+            rpc = ChatClient(port)
+            rpc.ask("connect", connect)
+            return rpc
+        if rpc is not None:
+            rpc.close()
         if child.exited(within=0) or time.monotonic() > deadline:
             raise child.failed("said no hello")
         time.sleep(RETRY_PAUSE)
 
 
-def _timed(guest: Guest, method: str) -> float:
+def _timed(rpc: RpcClient, method: str) -> float:
     begun = time.perf_counter()
-    guest.ask(method)
+    rpc.ask(method)
     return time.perf_counter() - begun
 
 

@@ -24,7 +24,7 @@ SAMPLE_SECONDS, QUICK_SECONDS = 3.0, 1.5
 PAUSE = 0.002  # seconds between two requests of the one who waits
 SETTLE = 0.3  # seconds under attack before waiting counts
 SERVERS = ("gateway", "node", "proxy")
-CALM = "nobody attacks"
+CALM = "no attack"
 FORMS = (
     "endless header",
     "many headers",

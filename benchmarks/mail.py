@@ -4,7 +4,7 @@
 
 A real gateway in a process of its own, messages over WebSocket. Each is acknowledged when it is in its conversation
 and in the inbox, on disk. The conversations are groups and nothing is said to the agent: every message is stored,
-de-duplicated, judged and closed, and nobody answers. The second part says `--answered` messages a second to the demo
+de-duplicated, judged and closed, and gets no answer. The second part says `--answered` messages a second to the demo
 agent, which answers each; then every answer must be there, once and in order. (-P: a neighbour here is called http.)
 """
 
@@ -56,8 +56,8 @@ def processor(pid: int) -> float:
 
 
 def client(url: str) -> GatewayClient:
-    told = ClientProfile(client=ME, scopes=(READ, WRITE, ADMIN))
-    return GatewayClient(url, told, credentials=Credentials(token=TOKEN), redial=False)
+    profile = ClientProfile(client=ME, scopes=(READ, WRITE, ADMIN))
+    return GatewayClient(url, profile, credentials=Credentials(token=TOKEN), redial=False)
 
 
 async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[float]:
@@ -124,7 +124,7 @@ async def unanswered(url: str, pid: int, rate: float, seconds: float) -> bool:
 
 
 async def answered(url: str, rate: float, seconds: float) -> bool:
-    names = [f"desk{number}" for number in range(CONVERSATIONS)]
+    names = [f"chat{number}" for number in range(CONVERSATIONS)]
     total = int(rate * seconds)
     waits = await pour(url, rate, seconds, names)
     begun = time.perf_counter()

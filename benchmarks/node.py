@@ -154,7 +154,7 @@ class Shots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:
-    """The same pictures, taken by nobody's order."""
+    """The same pictures, taken without a call."""
 
     talk: Talk
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import ANSWER_LIMIT, OURS, REAL, RETRY_PAUSE, START_LIMIT, TOKEN, Guest, free_port, settings
+from gateway import ANSWER_LIMIT, OURS, REAL, RETRY_PAUSE, START_LIMIT, TOKEN, RpcClient, free_port, settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, leave_nothing_behind, serving
 from report import Options, Target, conclude, number, options, say, say_conditions, say_table
@@ -44,8 +44,8 @@ sys.stdout.buffer.write(msgspec.json.encode(connect))
 """A node's `connect`, signed. Run by the interpreter ours is installed for: this one has no cryptography."""
 
 
-class Peer(Guest):
-    """A guest that sends and hears in steps."""
+class Peer(RpcClient):
+    """A client that sends and hears in steps."""
 
     def say(self, method: str, params: object) -> None:
         """Masked with nothing, which is a mask too."""
@@ -191,7 +191,7 @@ def main() -> int:
         say(f"  {REAL} is left out: set OPENCLAW_REAL and OPENCLAW_NODE")
     with ExitStack() as stack:
         gateways = [started(stack, name, argv) for name, argv in subjects.items()]
-        # Only now: a guest that is not looked after while the other one starts would be taken for gone.
+        # Only now: a client that is not looked after while the other one starts would be taken for gone.
         benches = [gateway.bench(stack, asked) for gateway in gateways]
         turns = [Turn(subject=bench.name, take=bench.take) for bench in benches]
         interleave("nodes", turns, rounds=asked.rounds, figures=figures)

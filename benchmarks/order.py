@@ -24,11 +24,11 @@ from report import Options, Target, conclude, number, options, say_conditions, s
 ORDER, PICTURES = "order_openclaw", "ten pictures"
 MODEL_TIME = 2.0  # milliseconds
 LATER, QUICK_LATER = 20, 8
-NOBODY = "1"  # a port nothing listens on: the agent stays in the process
+CLOSED_PORT = "1"  # a port nothing listens on: the agent stays in the process
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(15_000_000 - 8)
 COUNT = 10
 SIZE_MIB = COUNT * len(PICTURE) / (1 << 20)
-ROOM = 1 << 16  # bytes a pipe takes at once
+PIPE_SIZE = 1 << 16  # bytes a pipe takes at once
 FIGURES = ("initialize ms", "first ms", "later ms", "resident MiB", "peak MiB")
 HELLO = {
     "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"},
@@ -64,14 +64,14 @@ class Server:
             return sample | {"later ms": statistics.median(spent), "resident MiB": resident_mib(child.process.pid)}
 
     def take_pictures(self) -> Sample:
-        """The peak of the whole process, whatever else it holds."""
+        """The peak of the whole process."""
         one = base64.b64encode(PICTURE).decode()
         whole = order(3, images=[{"data": one, "mimeType": "image/png"}] * COUNT)
         with self._talking() as talk:
             talk.ask(line(1, "initialize", HELLO))
             _timed(talk, order(2))
-            for begin in range(0, len(whole), ROOM):
-                _send(talk.child, whole[begin : begin + ROOM])
+            for begin in range(0, len(whole), PIPE_SIZE):
+                _send(talk.child, whole[begin : begin + PIPE_SIZE])
             _check(talk.read_line())
             return {"peak MiB": _peak_mib(talk.child.process.pid)}
 
@@ -123,7 +123,7 @@ def _settings(folder: str, model: int) -> dict[str, str]:
     provider = {"baseUrl": f"http://127.0.0.1:{model}/v1", "apiKey": "k", "api": "openai-completions", "models": [card]}
     config = {"models": {"providers": {"fake": provider}}, "agents": {"defaults": {"model": "fake/m"}}}
     (Path(folder) / "openclaw.json").write_text(json.dumps(config))
-    return {"HOME": folder, "OPENCLAW_STATE_DIR": folder, "OPENCLAW_GATEWAY_PORT": NOBODY}
+    return {"HOME": folder, "OPENCLAW_STATE_DIR": folder, "OPENCLAW_GATEWAY_PORT": CLOSED_PORT}
 
 
 def _targets(figures: Figures, ratios: Ratios) -> list[Target]:

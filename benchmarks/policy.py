@@ -1,4 +1,4 @@
-"""What a decision about one tool costs: house rules against scopes alone, and exec rules, in one interleaved run."""
+"""What a decision about one tool costs: config policy against scopes alone, and exec rules, in one interleaved run."""
 
 import time
 from collections.abc import Callable
@@ -76,8 +76,8 @@ def compiling() -> float:
 def main() -> None:
     subjects = {
         "scopes alone (floor)": decisions(scope_policy),
-        "house rules, empty book": decisions(ConfigPolicy(PolicyRules())),
-        "house rules, six steps speaking": decisions(ConfigPolicy(BUSY)),
+        "config policy, no rules": decisions(ConfigPolicy(PolicyRules())),
+        "config policy, six steps that decide": decisions(ConfigPolicy(BUSY)),
         "compiling those for a caller": compiling,
         "exec rules, text for a shell": exec_decisions,
     }

@@ -103,7 +103,7 @@ def prepare(name: str, python: str, *, again: bool) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=REPOSITORY / ".venv", help="whose interpreter to use")
-    parser.add_argument("--again", action="store_true", help="make every peer anew")
+    parser.add_argument("--again", action="store_true", help="make every peer again")
     given = parser.parse_args()
     ours = ours_python(given.venv.absolute())
     python = ours if Path(ours).exists() else sys.executable

@@ -75,7 +75,7 @@ def say(text: str = "") -> None:
 
 
 def say_conditions(asked: Options) -> None:
-    """Name whatever makes this run less than complete or less than fair."""
+    """Name what makes this run less than complete or less than fair."""
     say(f"{asked.name}: {asked.rounds} rounds, interleaved; medians. Ratios are medians over medians.")
     say(f"  {', '.join(_runtimes(asked).values())}, {os.cpu_count()} processors")
     for name in missing_peers():

@@ -112,8 +112,8 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
                 begun = time.perf_counter()
                 await fill(store, *counts)
                 print(f"{name}: {counts[0]} sessions, {counts[1]} messages in {time.perf_counter() - begun:.0f} s")
-            remembered = await stack.enter_async_context(runs.open_store_services(str(folder / name), lambda _: None))
-            sides.append(calls({m.name: m for room in remembered.rpc_modules for m in room.methods()}))
+            services = await stack.enter_async_context(runs.open_store_services(str(folder / name), lambda _: None))
+            sides.append(calls({m.name: m for module in services.rpc_modules for m in module.methods()}))
         for name in sides[0]:
             few, many = [], []
             for _ in range(ROUNDS):
@@ -124,9 +124,9 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
 
 
 async def writes(folder: Path) -> None:
-    async with runs.open_store_services(str(folder / "writes"), lambda _: None) as remembered:
-        book = remembered.sessions
-        await book.create(NewSession(key="agent:main:w", agent_id="main", classification="custom"))
+    async with runs.open_store_services(str(folder / "writes"), lambda _: None) as services:
+        sessions = services.sessions
+        await sessions.create(NewSession(key="agent:main:w", agent_id="main", classification="custom"))
         draft = MessageDraft(role="user", body={"role": "user", "content": "hello"}, text="hello")
         floor, alone = [], []
         with (folder / "floor").open("wb") as file:
@@ -136,13 +136,13 @@ async def writes(folder: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
                 floor.append((time.perf_counter() - begun) * 1e6)
-                alone.append(await timed(lambda: book.append("agent:main:w", [draft])))
+                alone.append(await timed(lambda: sessions.append("agent:main:w", [draft])))
         a, b = statistics.median(floor), statistics.median(alone)
         print(f"{'one acknowledged message':32} {b:8.0f} µs  against one fsync {a:.0f} µs  x {b / a:.1f}")
-        before, begun = remembered.store.commits, time.perf_counter()
-        await asyncio.gather(*(book.append("agent:main:w", [draft]) for _ in range(2000)))
+        before, begun = services.store.commits, time.perf_counter()
+        await asyncio.gather(*(sessions.append("agent:main:w", [draft]) for _ in range(2000)))
         took = time.perf_counter() - begun
-        print(f"2,000 at once: {2000 / took:.0f} a second in {remembered.store.commits - before} commits")
+        print(f"2,000 at once: {2000 / took:.0f} a second in {services.store.commits - before} commits")
 
 
 def main() -> None:

@@ -171,7 +171,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         case ast.AnnAssign(value=value):
             if value is not None:
                 yield value
-        case ast.ClassDef(body=body):  # not its bases and keywords: `frozen=True` guards no door
+        case ast.ClassDef(body=body):  # not its bases and keywords: `frozen=True` guards nothing
             yield from body
         case ast.FunctionDef(args=args, body=body) | ast.AsyncFunctionDef(args=args, body=body):
             yield from args.defaults
@@ -253,7 +253,7 @@ class Workshop:
     def passes(self, tests: Sequence[str]) -> bool:
         tests = [test for test in tests if (self._place / test).exists()]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not interop", *tests]
-        # Compiled files are told apart by the second and the size: two mutants may share both.
+        # Compiled files are distinguished by the second and the size: two mutants may share both.
         environment = os.environ | {"PYTHONPATH": str(self._place / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         child = subprocess.Popen(
             command, cwd=self._place, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ import random
 import sys
 
 LONGEST = 30.0  # seconds
-AGAIN = 0.25  # seconds, about, before a connection that was ended is made anew
+AGAIN = 0.25  # seconds, about, before a connection that was ended is opened again
 DRIP = 0.2  # seconds between two bytes of the slow ones
 FILL = b"a" * 65_536
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"

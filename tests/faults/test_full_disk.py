@@ -50,8 +50,8 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
     async def story(url: str, inside: Path) -> None:
         me = ClientInfo(id="cli", mode="cli", version="1", platform="linux")
         token = (inside / "gateway-token.txt").read_text().strip()
-        told = ClientProfile(client=me, scopes=SCOPES)
-        async with GatewayClient(url, told, credentials=Credentials(token=token), redial=False) as gateway:
+        profile = ClientProfile(client=me, scopes=SCOPES)
+        async with GatewayClient(url, profile, credentials=Credentials(token=token), redial=False) as gateway:
             sent, fault = await fill(gateway)
             assert len(sent) > 5
             assert "no room" in str(fault) or "full" in str(fault), fault

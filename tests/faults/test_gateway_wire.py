@@ -64,12 +64,12 @@ def frame(payload: bytes, *, opcode: int = 1, fin: bool = True) -> bytes:
 
 
 async def still_serves(served: Served) -> None:
-    async with asyncio.timeout(20), connect(served.ws, compression=None, proxy=None) as guest:
-        await guest.recv()
-        await guest.send(hello(served))
-        assert json.loads(await guest.recv())["ok"]
-        await guest.send('{"type":"req","id":"2","method":"health"}')
-        assert json.loads(await guest.recv())["ok"]
+    async with asyncio.timeout(20), connect(served.ws, compression=None, proxy=None) as client:
+        await client.recv()
+        await client.send(hello(served))
+        assert json.loads(await client.recv())["ok"]
+        await client.send('{"type":"req","id":"2","method":"health"}')
+        assert json.loads(await client.recv())["ok"]
 
 
 BAD_OPENINGS = [
@@ -133,17 +133,17 @@ def test_two_thousand_idle_connections_are_light_and_all_hear_the_news(gateway: 
 
         async def idle() -> Any:
             async with gate:
-                guest = await connect(gateway.ws, compression=None, proxy=None, ping_interval=None)
-                await guest.recv()
-                await guest.send(hello(gateway))
-                assert json.loads(await guest.recv())["ok"]
-                return guest
+                client = await connect(gateway.ws, compression=None, proxy=None, ping_interval=None)
+                await client.recv()
+                await client.send(hello(gateway))
+                assert json.loads(await client.recv())["ok"]
+                return client
 
-        async def hears_of_it(guest: ClientConnection) -> None:
-            while (event := json.loads(await guest.recv())["event"]) != "presence":
+        async def receives_presence(client: ClientConnection) -> None:
+            while (event := json.loads(await client.recv())["event"]) != "presence":
                 assert event in ("tick", "health")
 
-        guests = await asyncio.gather(*(idle() for _ in range(IDLE)))
+        clients = await asyncio.gather(*(idle() for _ in range(IDLE)))
         try:
             each = (memory(gateway) - before) * 1024 / IDLE
             assert each < 32, f"{each:.0f} KiB a connection"
@@ -153,11 +153,11 @@ def test_two_thousand_idle_connections_are_light_and_all_hear_the_news(gateway: 
                 await newcomer.recv()
                 await newcomer.send(hello(gateway, client=client))
                 async with asyncio.timeout(30):
-                    await asyncio.gather(*(hears_of_it(guest) for guest in guests))
+                    await asyncio.gather(*(receives_presence(client) for client in clients))
         finally:
-            for guest in guests:
-                guest.transport.abort()
-            await asyncio.gather(*(guest.wait_closed() for guest in guests))
+            for client in clients:
+                client.transport.abort()
+            await asyncio.gather(*(client.wait_closed() for client in clients))
 
     within(test())
 
