@@ -1,4 +1,4 @@
-# The app-tool proxy. docs/how-to/deploy-proxy.md says how to use it.
+# The app-tool proxy. How to use it: docs/how-to/deploy-proxy.md.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./

@@ -1,29 +1,29 @@
-# Two commands for a newcomer: `make up` and `make test`. The others are for those who change the code.
+# Two commands for a newcomer: `make up` and `make test`. The others are for developers.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: up test long mutate check interop bench reference first-replies lock programs clean help
 
-help:            ## what there is
-	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 15
 
 up: .venv/.run   ## start every surface on this machine
 	@$(BIN)/openclaw up
 
-# A file's tests stay together, in their order. They wait half of the time, so there are more at once than processors; 8 is
-# what a machine with little memory bears.
+# The tests of one file run in one process, in their order. Tests wait half of the time, so there are more processes than
+# processors; at most 8, for machines with little memory.
 AT_ONCE = $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() * 3 // 2))')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 test: .venv/.dev programs   ## run the tests
 	@echo "make: running the tests, on every processor"
 	@$(PYTEST) -m "not interop"
 
-long: .venv/.dev programs   ## run the tests, and what is random in them ten times as often or more (an hour)
-	@echo "make: running the tests for long"
+long: .venv/.dev programs   ## run the tests, the random ones ten times as often or more (an hour)
+	@echo "make: running the long tests"
 	@OPENCLAW_LONG=1 $(PYTEST) -m "not interop"
 
-mutate: .venv/.dev programs   ## change the modules that guard, at random, and see whether their tests notice (ten minutes)
+mutate: .venv/.dev programs   ## change the security modules at random and check that their tests fail (ten minutes)
 	@$(BIN)/python scripts/mutate.py
 
 interop: .venv/.dev   ## run the suites against real counterparts (conformance suite, the real OpenClaw, the CLI agents)
@@ -60,28 +60,28 @@ bench: .venv/.dev   ## measure against floors and peers (see benchmarks/README.m
 	@$(BIN)/python -P benchmarks/mail.py
 	@$(BIN)/python benchmarks/up.py
 
-reference: .venv/.dev   ## write the reference pages that code knows best anew
+reference: .venv/.dev   ## generate the reference pages
 	@$(BIN)/python scripts/reference.py
 
-first-replies: .venv/.dev   ## write the stdio servers' first replies and the tool reference
+first-replies: .venv/.dev   ## generate the stdio servers' first replies and the tool reference
 	@$(BIN)/python scripts/first_replies.py
 	@$(BIN)/python scripts/claw_reference.py
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras \
        --custom-compile-command "make lock" pyproject.toml
-lock: .venv/.dev   ## resolve the dependencies anew
+lock: .venv/.dev   ## resolve the locked dependencies again
 	@$(LOCK) --all-extras -o requirements/run.lock
 	@$(LOCK) --all-extras --group dev -o requirements/dev.lock
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "make: Python 3.11 or newer is needed; say which with make PYTHON=python3.12 …"; exit 1; }
+	  { echo "make: Python 3.11 or newer is needed; choose it with make PYTHON=python3.12 …"; exit 1; }
 	@echo "make: creating the virtual environment .venv"
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
 .venv/.run: .venv/.made requirements/run.lock pyproject.toml
-	@echo "make: installing openclaw-mcp and what it needs into .venv"
+	@echo "make: installing openclaw-mcp and its dependencies into .venv"
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/run.lock
 	@$(BIN)/pip install --quiet --no-deps --editable .
 	@$(BIN)/python -m compileall -q src
@@ -92,5 +92,5 @@ lock: .venv/.dev   ## resolve the dependencies anew
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/dev.lock
 	@touch $@
 
-clean:   ## remove everything that was made
+clean:   ## remove everything that make created
 	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build

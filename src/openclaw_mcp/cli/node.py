@@ -37,8 +37,8 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
         "action",
         nargs="?",
         choices=("doctor", "setup", "token", "key"),
-        help="doctor: what works here and why the rest does not; setup: answer a few questions; token: which file "
-        "holds the token; key: store the ElevenLabs key, asked for here or read from a pipe",
+        help="doctor: which capabilities work here, and why the others do not; setup: answer a few questions; "
+        "token: which file holds the token; key: store the ElevenLabs key, asked for here or read from a pipe",
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
     parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")

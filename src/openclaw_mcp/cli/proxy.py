@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=parse_port, default=DEFAULT_PORT, help="0 for any free one (default %(default)s)"
     )
     parser.add_argument("--insecure", action="store_true", help="listen beyond this machine even without tokens")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
     proxy_stdio.arguments(parser)
 
 
