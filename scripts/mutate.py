@@ -100,7 +100,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "tools/policy_rules.py": ("tests/tools/test_policy_rules.py", "tests/tools"),
     "tools/policy_pipeline.py": ("tests/tools/test_explanations.py", "tests/tools/test_policy_cases.py", "tests/tools"),
-    "gateway/channels/access.py": (
+    "gateway/channels/inbound_rules.py": (
         "tests/gateway/channels/test_rules.py",
         "tests/gateway/channels/test_action_families.py",
     ),
@@ -110,7 +110,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
         "tests/gateway/channels/test_own_conversation.py",
     ),
     "net/file_access.py": ("tests/net/file_access/test_file_access.py", "tests/net/file_access/test_entry_points.py"),
-    "gateway/channels/outgoing_files.py": (
+    "gateway/channels/attachments.py": (
         "tests/gateway/channels/test_media.py",
         "tests/gateway/channels/test_actions.py",
     ),
@@ -122,6 +122,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
         "tests/config/test_permission.py",
     ),
     "config/permission.py": ("tests/config/test_permission.py",),
+    "config/key_permissions.py": ("tests/config/test_permission.py",),
     "gateway/cron/schedule.py": ("tests/gateway/cron/test_schedules.py", "tests/gateway/cron/test_clock.py"),
     "proxy/engine/bridge.py": (
         "tests/proxy/test_one_bridge.py",

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts import mutate
+
 import openclaw_mcp
 
 ROOT = Path(openclaw_mcp.__file__).parent
@@ -172,3 +174,12 @@ def test_tasks_are_started_in_one_module() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in starts:
                 owner = ast.unparse(node.func.value)
                 assert module == "net.tasks" or "group" in owner or "tasks" in owner, f"{path}:{node.lineno}"
+
+
+def test_every_module_that_mutants_are_made_of_is_there_with_its_tests() -> None:
+    """A module that was moved would end the mutation run before its first mutant."""
+    tree = ROOT.parent.parent
+    lost = [module for module in mutate.GUARDS if not (ROOT / module).is_file()]
+    lost += [test for tests in mutate.GUARDS.values() for test in tests if not (tree / test).exists()]
+
+    assert lost == []

@@ -5,8 +5,10 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -210,6 +212,26 @@ def test_descendants_that_left_the_group_end_too(run: Run, tmp_path: Path) -> No
         async with await start_process(argv, ending=Ending(strays=True)):
             child = await read_pid(file)
         await wait_until_gone(child)
+
+    run(work())
+
+
+def test_a_program_is_ended_in_time_while_the_loops_threads_are_all_busy(run: Run) -> None:
+    """They wait for slow name servers and disks: whoever keeps them busy must not keep a stopped command running."""
+
+    async def work() -> None:
+        loop, free, threads = asyncio.get_running_loop(), threading.Event(), ThreadPoolExecutor(1)
+        loop.set_default_executor(threads)
+        busy = loop.run_in_executor(None, free.wait)
+        try:
+            async with asyncio.timeout(5):
+                mark = f"test-{os.getpid()}-{time.time()}"
+                async with await start_process(["sleep", "60"], ending=Ending(strays=True, mark=mark)) as process:
+                    pass
+            assert not is_running(process.pid)
+        finally:
+            free.set()
+            await busy
 
     run(work())
 

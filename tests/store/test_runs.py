@@ -1,6 +1,7 @@
 """The book of runs: what waits, what joins, what goes on, and what an ended run leaves behind."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from openclaw_mcp.core.sessions import (
     RunStatus,
     Session,
 )
+from openclaw_mcp.store import rows
 from openclaw_mcp.store.events import queue_events
 from openclaw_mcp.store.runs import SqlRunRepository
 from openclaw_mcp.store.sessions import SqlSessionRepository
@@ -438,3 +440,11 @@ def test_a_run_hears_first_what_the_house_has_to_tell_it(
         assert all(message.body["provenance"] == {"kind": "system_event"} for message in claim.messages[:-1])
 
     on(here, story)
+
+
+def test_a_result_whose_token_counts_the_version_before_stored_as_they_came_is_read() -> None:
+    stored = {"text": "hello", "usage": {"input": 10.5, "output": True, "totalTokens": None, "cost": {"total": 0.5}}}
+
+    result = rows._read_result(json.dumps(stored))
+
+    assert (result.text, result.usage.input, result.usage.output, result.usage.cost) == ("hello", 10, 0, {"total": 0.5})

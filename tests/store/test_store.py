@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from openclaw_mcp.core.errors import StoreDamaged, StoreFull
 from openclaw_mcp.core.rpc import RpcError
@@ -363,3 +365,22 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
             await writing
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("method", ["write", "read"])
+def test_an_error_of_the_database_repeats_nothing_that_was_written(tmp_path: Path, method: str) -> None:
+    """It reaches the log, with the statement. What people wrote must not."""
+
+    async def story() -> str:
+        async with open_store(str(tmp_path / "db")) as store:
+            work = getattr(store, method)
+            with pytest.raises(DBAPIError) as caught:
+                await work(
+                    lambda connection: connection.execute(text("SELECT :said FROM nowhere"), {"said": "my words"})
+                )
+            return str(caught.value)
+
+    told = asyncio.run(story())
+
+    assert "nowhere" in told
+    assert "my words" not in told

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
@@ -233,13 +235,15 @@ class Process:
         if ending.eof_grace and self._input is not None:
             self._input.close()
             await self.exits_within(ending.eof_grace)
-        strays = await asyncio.to_thread(_descendants, self.pid) if ending.strays and self.status is None else []
+        strays: list[psutil.Process] = []
+        if ending.strays and self.status is None:
+            strays = await self._loop.run_in_executor(_lookup_threads(), _descendants, self.pid)
         if not ending.term_grace or not await self._terminate_group():
             self.kill()
             if ending.kill_grace:
                 await self._empties_within(ending.kill_grace)
         if ending.mark is not None:
-            strays += await asyncio.to_thread(_processes_with_mark, ending.mark)
+            strays += await self._loop.run_in_executor(_lookup_threads(), _processes_with_mark, ending.mark)
         _kill_strays(strays)
         await self.exits_within(ending.kill_wait)
         if self._guard is not None:
@@ -298,6 +302,12 @@ class Process:
                 output.end()
         if any(output.is_paused for output in self._outputs):
             self._loop.call_later(drain, self._end_outputs, drain)
+
+
+@cache
+def _lookup_threads() -> ThreadPoolExecutor:
+    """Not the loop's own threads: these may all be waiting for names or disks, and a program must end in time."""
+    return ThreadPoolExecutor(2, thread_name_prefix="process-lookup")
 
 
 def _descendants(leader: int) -> "list[psutil.Process]":

@@ -44,8 +44,8 @@ def _create_postgresql_engines(location: str) -> tuple[Engine, Engine]:
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     # pre_ping: a connection the server dropped while idle is replaced before it is used.
-    writer = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
-    return writer, create_engine(url, pool_size=READERS, max_overflow=0, pool_pre_ping=True)
+    writer = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
+    return writer, create_engine(url, pool_size=READERS, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
 
 
 def _create_sqlite_engine(path: str, *, begin: str, size: int, pragmas: tuple[str, ...]) -> Engine:
@@ -54,6 +54,7 @@ def _create_sqlite_engine(path: str, *, begin: str, size: int, pragmas: tuple[st
         poolclass=QueuePool,
         pool_size=size,
         max_overflow=0,
+        hide_parameters=True,  # errors are logged, and parameters are what people wrote
         connect_args={"timeout": BUSY_WAIT, "check_same_thread": False},
     )
 

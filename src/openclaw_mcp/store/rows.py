@@ -10,6 +10,8 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
+from ..core.model import Json
+from ..core.numbers import read_count
 from ..core.sessions import (
     MessageDraft,
     NewSession,
@@ -95,6 +97,17 @@ SELECT_RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agen
 )
 
 
+def _read_result(text: str) -> RunResult:
+    try:
+        return _decode_result(text)
+    except msgspec.ValidationError:
+        # The version before stored token counts as a provider reported them: with fractions, too.
+        result = _decode_json(text)
+        usage: Json = result.get("usage") or {}
+        counts = {name: value if name == "cost" else read_count(value) for name, value in usage.items()}
+        return msgspec.convert({**result, "usage": counts}, RunResult)
+
+
 def run_from_row(row: Row[Any]) -> Run:
     return Run(
         run_id=row.run_id,
@@ -113,7 +126,7 @@ def run_from_row(row: Row[Any]) -> Run:
         ended_at=row.ended_at,
         stop_reason=row.stop_reason,
         error=row.error,
-        result=_decode_result(row.result or "{}"),
+        result=_read_result(row.result or "{}"),
         merged_into=row.merged_into,
     )
 

@@ -203,6 +203,7 @@ def test_lists_are_filtered_sorted_and_paged(story: Callable[..., None]) -> None
         assert await names(includeDisabled=True, scheduleKind="at") == ["once"]
         assert await names(enabled="disabled") == ["once"]
         assert await names(query="JOB 3") == await names(filter="job 3") == ["job 3"]
+        assert len(await names(filter={"name": "job 3"})) == 5, "another form of filter than ours is not an error"
         assert await names(includeDisabled=True, query="100%") == []
         page = await cron.call("cron.list", {"limit": 2, "compact": True})
         assert (page["total"], page["hasMore"], page["nextOffset"]) == (5, True, 2)

@@ -1,6 +1,8 @@
 """Who comes in, as whom, and the exact words for the others: each row as a real gateway answered it."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -594,3 +596,22 @@ def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     connect = ClientProfile(client=BACKEND, scopes=(READ,)).build_connect(challenge, Credentials(token=shared), None)
 
     assert asyncio.run(door.authenticate(connect, HERE, challenge)).grant is None
+
+
+def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:
+    """They may wait for slow name servers and disks on a run's behalf, and its operator must be able to stop it."""
+
+    async def story() -> AuthResult:
+        loop, free, entrance = asyncio.get_running_loop(), threading.Event(), Entrance()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, free.wait)
+        challenge = Challenge("nonce", now_ms())
+        connect = ClientProfile(client=CLI, role="operator", scopes=(READ,)).build_connect(challenge, GOOD, DEVICE)
+        try:
+            async with asyncio.timeout(5):
+                return await entrance.door.authenticate(connect, HERE, challenge)
+        finally:
+            free.set()
+            await busy
+
+    assert asyncio.run(story()).device_token is not None

@@ -83,6 +83,7 @@ OPENED = [
     ("busybox busybox ls", "ls", "busybox busybox ls / busybox ls"),
     ("busybox sh -c 'ls; id'", "sh: ls / sh: then id", "busybox sh -c 'ls; id' / sh -c 'ls; id'"),
     ("busybox env ls", "ls", "busybox env ls / env ls"),
+    ("coreutils", "coreutils", "coreutils"),
     ("coreutils --coreutils-prog=ls a", "ls a", "coreutils --coreutils-prog=ls a"),
     ("coreutils --coreutils-prog-shebang=ls a", "ls a", "coreutils --coreutils-prog-shebang=ls a"),
     ("coreutils --coreutils-prog= a", "coreutils --coreutils-prog= a", "coreutils --coreutils-prog= a"),

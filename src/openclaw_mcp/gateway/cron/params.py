@@ -41,7 +41,7 @@ class CronListParams(_Params, frozen=True, kw_only=True):
         return JobQuery(
             limit=self.limit or MAX_PER_PAGE,
             offset=self.offset,
-            search=self.query or self.filter,
+            search=self.query or (self.filter if isinstance(self.filter, str) else None),
             enabled={"all": None, "enabled": True, "disabled": False}[enabled],
             kind=None if self.schedule_kind == "all" else self.schedule_kind,
             last_status=None if self.last_run_status == "all" else self.last_run_status,

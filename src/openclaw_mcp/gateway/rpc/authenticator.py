@@ -131,8 +131,9 @@ class Authenticator:
             self._check_throttle(connect, peer)
         if proof is None:
             return self._authenticate_without_device(connect, peer, auth, shared=shared)
-        # In a thread: the first check loads the cryptography library, which takes a moment.
-        public_key = await asyncio.to_thread(_check_proof, connect, proof, challenge)
+        if not identity.is_library_loaded():
+            await asyncio.to_thread(identity.load_library)  # it takes a moment, which others need not wait
+        public_key = _check_proof(connect, proof, challenge)
         method: AuthMethod = "token" if shared else self._check_device_token(connect, proof, peer, auth)
         self._throttle.record_success(peer.address)
         if _is_backend(connect) and peer.is_local and peer.origin is None:

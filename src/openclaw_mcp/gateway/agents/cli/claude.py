@@ -11,6 +11,7 @@ import msgspec
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
+from ....core.numbers import read_count
 from .confinement import PROXY_VARIABLES, home_folder, pick_settings, write_private_file
 from .dialect import (
     CALL_SECONDS,
@@ -20,7 +21,6 @@ from .dialect import (
     CliTurn,
     object_at,
     option,
-    positive_int,
     strip_tool_prefix,
     text_at,
 )
@@ -193,10 +193,10 @@ class ClaudeReader(CliReaderState):
         usage = object_at(event, "usage")
         cost = event.get("total_cost_usd", event.get("cost_usd"))
         self.usage = Usage(
-            input=positive_int(usage.get("input_tokens")),
-            output=positive_int(usage.get("output_tokens")),
-            cache_read=positive_int(usage.get("cache_read_input_tokens")),
-            cache_write=positive_int(usage.get("cache_creation_input_tokens")),
+            input=read_count(usage.get("input_tokens")),
+            output=read_count(usage.get("output_tokens")),
+            cache_read=read_count(usage.get("cache_read_input_tokens")),
+            cache_write=read_count(usage.get("cache_creation_input_tokens")),
             cost_usd=float(cost) if isinstance(cost, int | float) else None,
         )
         if event.get("is_error") or str(event.get("subtype", "success")).startswith("error"):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
+from ....core.numbers import read_count
 from . import confinement
 from .dialect import (
     CALL_SECONDS,
@@ -21,7 +22,6 @@ from .dialect import (
     CliTurn,
     compose_prompt,
     object_at,
-    positive_int,
     text_at,
 )
 
@@ -214,10 +214,10 @@ class CodexReader(CliReaderState):
             yield from self._item(kind.removeprefix("item."), object_at(event, "item"))
         elif kind == "turn.completed":
             usage = object_at(event, "usage")
-            cached = positive_int(usage.get("cached_input_tokens"))
+            cached = read_count(usage.get("cached_input_tokens"))
             self.usage = Usage(
-                input=max(0, positive_int(usage.get("input_tokens")) - cached),
-                output=positive_int(usage.get("output_tokens")),
+                input=max(0, read_count(usage.get("input_tokens")) - cached),
+                output=read_count(usage.get("output_tokens")),
                 cache_read=cached,
             )
             self.done, self.error = True, None

@@ -183,10 +183,6 @@ def _to_content_block(item: Json) -> Json:
     return {"type": "text", "text": str(item)[:MAX_RESULT_LENGTH]}
 
 
-def positive_int(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def object_at(value: Any, name: str) -> Json:
     """The object of this name; empty when there is none."""
     inner = value.get(name) if isinstance(value, dict) else None

@@ -13,6 +13,7 @@ import pyjson5
 from ....core.agent import AgentEvent, ModelSelected, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
+from ....core.numbers import read_count
 from . import confinement
 from .dialect import (
     CALL_SECONDS,
@@ -24,7 +25,6 @@ from .dialect import (
     compose_prompt,
     object_at,
     option,
-    positive_int,
     strip_tool_prefix,
     text_at,
 )
@@ -277,10 +277,10 @@ class GeminiReader(CliReaderState):
 
     def _result(self, event: Json) -> None:
         stats = object_at(event, "stats")
-        cached = positive_int(stats.get("cached"))
+        cached = read_count(stats.get("cached"))
         self.usage = Usage(
-            input=max(0, positive_int(stats.get("input_tokens")) - cached),
-            output=positive_int(stats.get("output_tokens")),
+            input=max(0, read_count(stats.get("input_tokens")) - cached),
+            output=read_count(stats.get("output_tokens")),
             cache_read=cached,
         )
         if event.get("status", "success") == "success":

@@ -12,6 +12,7 @@ import pyjson5
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
+from ....core.numbers import read_count
 from . import confinement
 from .dialect import (
     CALL_SECONDS,
@@ -21,7 +22,6 @@ from .dialect import (
     CliTurn,
     object_at,
     option,
-    positive_int,
     strip_tool_prefix,
     text_at,
 )
@@ -234,10 +234,10 @@ class OpenCodeReader(CliReaderState):
         tokens, before = object_at(piece, "tokens"), self.usage or Usage()
         cost = piece.get("cost")
         self.usage = Usage(
-            input=before.input + positive_int(tokens.get("input")),
-            output=before.output + positive_int(tokens.get("output")) + positive_int(tokens.get("reasoning")),
-            cache_read=before.cache_read + positive_int(object_at(tokens, "cache").get("read")),
-            cache_write=before.cache_write + positive_int(object_at(tokens, "cache").get("write")),
+            input=before.input + read_count(tokens.get("input")),
+            output=before.output + read_count(tokens.get("output")) + read_count(tokens.get("reasoning")),
+            cache_read=before.cache_read + read_count(object_at(tokens, "cache").get("read")),
+            cache_write=before.cache_write + read_count(object_at(tokens, "cache").get("write")),
             cost_usd=(before.cost_usd or 0.0) + cost if isinstance(cost, int | float) else before.cost_usd,
         )
         reason = piece.get("reason")

@@ -7,6 +7,7 @@ import msgspec
 
 from ....core.agent import Usage
 from ....core.model import Json
+from ....core.numbers import read_count
 from .errors import error_from_stream
 from .lru import LruCache
 from .messages import (
@@ -186,7 +187,7 @@ class AnthropicReader:
 
     def _add_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._counts |= {name: count for name, count in usage.items() if isinstance(count, int)}
+            self._counts |= {name: read_count(count) for name, count in usage.items() if isinstance(count, int | float)}
 
     def answer(self) -> ModelAnswer | None:
         if self._stop is None or not self._ended:

@@ -27,7 +27,7 @@ from ....core.agents import AgentProfile, AgentRoster
 from ....core.config.config import Config
 from ....core.errors import BadRequest, OpenClawError
 from ....core.model import Json
-from ....core.numbers import parse_whole_number
+from ....core.numbers import parse_whole_number, read_count
 from ....core.providers import model_choices, split_model_name
 from .api_keys import KeyRing
 from .event_stream import EmitEvent, stream_events
@@ -238,7 +238,7 @@ def _agent_events(payload: Json) -> Iterator[AgentEvent]:
         case "thinking" if isinstance(data.get("delta"), str):
             yield ThinkingText(data["delta"])
         case "usage":
-            yield Usage(output=int(data.get("outputTokens") or 0))
+            yield Usage(output=read_count(data.get("outputTokens")))
         case "tool":
             yield from _tool_events(data)
 

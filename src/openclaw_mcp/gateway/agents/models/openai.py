@@ -7,6 +7,7 @@ import msgspec
 
 from ....core.agent import Usage
 from ....core.model import Json
+from ....core.numbers import read_count
 from .errors import error_from_stream
 from .lru import LruCache
 from .messages import (
@@ -209,6 +210,7 @@ class OpenAIReader:
 
 
 def _usage(counts: Json) -> Usage:
-    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    read = counts.get("prompt_tokens") or 0
-    return Usage(input=max(0, read - cached), output=counts.get("completion_tokens") or 0, cache_read=cached)
+    details = counts.get("prompt_tokens_details")
+    cached = read_count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    read, written = read_count(counts.get("prompt_tokens")), read_count(counts.get("completion_tokens"))
+    return Usage(input=max(0, read - cached), output=written, cache_read=cached)
