@@ -71,7 +71,7 @@ async def _sent(client: Any, tmp_path: Path, den: Room, garden: Room, question: 
     file = str(media / "plan.txt")
     await used(client, "message_send_attachment", target=garden.id, file=file, caption="the plan")
     (attached,) = (await garden.messages())[-1].attachments
-    assert (attached["name"], attached["size"]) == ("plan.txt", 8)
+    assert (attached.name, attached.size) == ("plan.txt", 8)
     words = await failed(client, "message_send_with_effect", target=den.id, message="hooray", effectId="confetti")
     assert "effect" in words  # Matrix has none
 
@@ -79,7 +79,7 @@ async def _sent(client: Any, tmp_path: Path, den: Room, garden: Room, question: 
 async def _touched(client: Any, den: Room) -> None:
     id = (await den.message("hello")).id
     await used(client, "message_react", emoji="👍", messageId=id)
-    assert [one["emoji"] for one in (await den.message("hello")).reactions] == ["👍"]
+    assert [one.emoji for one in (await den.message("hello")).reactions] == ["👍"]
     await used(client, "message_pin", messageId=id)
     assert (await den.message("hello")).pinned
     read = (await used(client, "message_read", limit=50))["payload"]["messages"]

@@ -126,7 +126,7 @@ async def _messages(url: str, tmp_path: Path, server: TelegramServer) -> None:
         assert (await used(client, "message_broadcast", targets=["4242"], message="to all"))["sent"] == 1
         assert texts() == ["hello", "and this", "in the thread", "to all"]
         await used(client, "message_react", emoji="👍", messageId=id)
-        assert [one["emoji"] for one in server.sees(4242)[0].reactions] == ["👍"]
+        assert [one.emoji for one in server.sees(4242)[0].reactions] == ["👍"]
         await used(client, "message_delete", messageId=id)
         assert texts() == ["and this", "in the thread", "to all"]
         for name, arguments in _lacking().items():

@@ -1,6 +1,6 @@
 """Channels: where a message goes, what arrives, what a channel can do; and the port each channel implements."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from msgspec import Struct
@@ -20,6 +20,9 @@ Ability = Literal[
 ChatKind = Literal["direct", "group", "channel"]
 ConversationKey = tuple[str, str, str]
 """Channel, account and target: a conversation with all its threads."""
+
+ChannelStatus = Mapping[str, str | int | None]
+"""`connected`, and what else a channel reports of itself; no secrets."""
 
 LOCAL_CHANNEL: Final = "local"
 """The built-in channel."""
@@ -89,7 +92,8 @@ class DeliveryReceipt(Struct, frozen=True, kw_only=True):
     message_id: str
     at: int
     """Unix milliseconds."""
-    extra: Json = {}
+    extra: Mapping[str, list[str]] = {}
+    """`messageIds`, when the channel made several messages of it."""
 
 
 class InboundMessage(Struct, frozen=True, kw_only=True):
@@ -116,6 +120,20 @@ class InboundMessage(Struct, frozen=True, kw_only=True):
     """Whether a client with the owner's credential submitted it. Only the local channel sets this: see `core.owner`."""
 
 
+class FileSummary(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An attachment of a message, without its bytes."""
+
+    name: str | None
+    mime_type: str
+    size: int
+    url: str | None = None
+
+
+class Reaction(Struct, frozen=True, kw_only=True):
+    emoji: str
+    sender: str
+
+
 class StoredMessage(Struct, frozen=True, kw_only=True):
     """A message as `read` returns it."""
 
@@ -126,10 +144,8 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
     mine: bool = False
     thread: str | None = None
     reply_to: str | None = None
-    attachments: tuple[Json, ...] = ()
-    """`{name, mimeType, size}` of each."""
-    reactions: tuple[Json, ...] = ()
-    """`{emoji, sender}` of each."""
+    attachments: tuple[FileSummary, ...] = ()
+    reactions: tuple[Reaction, ...] = ()
     pinned: bool = False
     edited: bool = False
     extra: Json = {}
@@ -188,8 +204,7 @@ class Channel(Protocol):
         """Connect and receive until cancelled. Ends only by raising: ChannelRefused when a person must act (a wrong
         token); after any other error it is started again with a growing delay."""
 
-    async def status(self) -> Json:
-        """`{connected, …}` for `channels.status`; no secrets."""
+    async def status(self) -> ChannelStatus: ...
 
     async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         """Send one message. The same `key` again: the same receipt and no second message, where `abilities.once`."""

@@ -27,15 +27,11 @@ class NewOutboxMessage(Struct, frozen=True, kw_only=True):
     """A poll to send instead of the parts."""
 
 
-class OutboxMessage(Struct, frozen=True, kw_only=True):
+class OutboxMessage(NewOutboxMessage, frozen=True, kw_only=True):
     """A message in the outbox."""
 
     id: int
     uid: str
-    key: str
-    address: ChatAddress
-    parts: tuple[OutboundMessage, ...]
-    origin: OutboxOrigin
     status: OutboxStatus
     created_at: int
     tries: int = 0
@@ -44,12 +40,10 @@ class OutboxMessage(Struct, frozen=True, kw_only=True):
     receipts: tuple[DeliveryReceipt, ...] = ()
     """Receipts of the delivered parts, in order."""
     error: str | None = None
-    session: str | None = None
-    poll: Poll | None = None
 
 
 class Outbox(Protocol):
-    """Outgoing messages. Whatever a method stores is on disk when it returns."""
+    """Outgoing messages. What a method stores is on disk when it returns."""
 
     async def put(self, new: NewOutboxMessage) -> tuple[OutboxMessage, bool]:
         """Store it; returns the message stored under that key, and whether it is new."""

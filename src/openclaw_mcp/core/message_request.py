@@ -189,7 +189,7 @@ def _parse_json(name: str, value: Any) -> Any:
 def tools_for_action(
     request: ActionRequest, addresses: Iterable[ChatAddress], own_addresses: Collection[ChatAddress]
 ) -> list[str]:
-    """The tools that an action at these addresses counts as, whatever it is called; first the one of its name."""
+    """The tools that an action at these addresses counts as, under any name; first the one of its name."""
     named = TOOLS_BY_ACTION["message"][request.action]
     if request.action not in _WRITE_ACTIONS:
         return [named]

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from ..core.agent import Attachment, web_address
-from ..core.channel import StoredMessage
+from ..core.channel import FileSummary, StoredMessage
 from ..core.ids import new_id
 from ..core.mail import NewLocalMessage
 from ..core.model import Json
@@ -150,18 +150,17 @@ def _lookup_params(account: str, conversation: str, key: str) -> Json:
 def _read_body(body: str) -> StoredMessage:
     """A stored message. Older ones name paths of files on this machine, which are not to be shown."""
     message = _decode_stored_message(body)
-    if all("url" not in file or web_address(file["url"]) for file in message.attachments):
+    if all(file.url is None or web_address(file.url) for file in message.attachments):
         return message
-    files = [
-        {name: value for name, value in file.items() if name != "url" or web_address(value)}
-        for file in message.attachments
-    ]
+    files = [msgspec.structs.replace(file, url=web_address(file.url)) for file in message.attachments]
     return msgspec.structs.replace(message, attachments=tuple(files))
 
 
-def _describe_attachment(attachment: Attachment) -> Json:
-    described: Json = {"name": attachment.name, "mimeType": attachment.mime_type, "size": len(attachment.data or b"")}
-    return described | ({"url": attachment.web_address} if attachment.web_address else {})
+def _describe_attachment(attachment: Attachment) -> FileSummary:
+    return FileSummary(
+        name=attachment.name, mime_type=attachment.mime_type, size=len(attachment.data or b""),
+        url=attachment.web_address,
+    )  # fmt: skip
 
 
 def _file_columns(message: int, n: int, attachment: Attachment) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What every channel promises. A channel's tests subclass `ChannelContract` and give it a fixture `world`.
+"""What every channel promises. A channel's tests subclass `ChannelContract` and give it a fixture `harness`.
 
-`world` returns an async context manager that yields a `World`: the channel at work (its `run` goes, what it hears is
-kept in `heard`), a conversation both sides are in, and the other person's eyes and hands in it. Tests of abilities the
+`harness` returns an async context manager that yields a `Harness`: the running channel (what it receives is in
+`received`), a conversation both sides are in, and what the other person does and sees there. Tests of abilities the
 channel does not declare are skipped.
 """
 
@@ -33,7 +33,7 @@ PIXEL = bytes.fromhex(
 )
 
 
-class World(Protocol):
+class Harness(Protocol):
     """A channel and a second person."""
 
     channel: Channel
@@ -41,7 +41,7 @@ class World(Protocol):
     """A conversation both are in."""
     elsewhere: ChatAddress
     """Another one."""
-    heard: "asyncio.Queue[InboundMessage]"
+    received: "asyncio.Queue[InboundMessage]"
     """What the channel handed over, in order."""
     effect: str | None
     """An effect this channel knows."""
@@ -59,29 +59,29 @@ class World(Protocol):
         """Whether the person sees, or has seen, us type."""
 
 
-Worlds = Callable[[], AbstractAsyncContextManager[Any]]
+HarnessFactory = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 def key() -> str:
     return uuid.uuid4().hex
 
 
-async def heard(world: World) -> InboundMessage:
+async def receive_next(harness: Harness) -> InboundMessage:
     async with asyncio.timeout(WAIT):
-        return await world.heard.get()
+        return await harness.received.get()
 
 
-async def files_of(world: World, message: InboundMessage) -> Sequence[Attachment]:
-    """As the mailroom has them once it let the sender in."""
-    return (*message.attachments, *await fetch_attachments(world.channel, message.files))
+async def files_of(harness: Harness, message: InboundMessage) -> Sequence[Attachment]:
+    """As the inbox has them once the sender is allowed."""
+    return (*message.attachments, *await fetch_attachments(harness.channel, message.files))
 
 
 async def until(
-    world: World, fits: Callable[[Sequence[StoredMessage]], bool], address: ChatAddress | None = None
+    harness: Harness, fits: Callable[[Sequence[StoredMessage]], bool], address: ChatAddress | None = None
 ) -> Sequence[StoredMessage]:
     """What the person sees once it fits; a server may take a moment to show what it took."""
     async with asyncio.timeout(WAIT):
-        while not fits(seen := await world.sees(address)):  # noqa: ASYNC110  (another program's state)
+        while not fits(seen := await harness.sees(address)):  # noqa: ASYNC110  (another program's state)
             await asyncio.sleep(0.05)
     return seen
 
@@ -97,282 +97,286 @@ def has(id: str) -> Callable[[Sequence[StoredMessage]], bool]:
 class ChannelContract:
     """The promises, one a test."""
 
-    def told(self, worlds: Worlds, story: Callable[[Any], Any], *needed: str) -> None:
+    def run_scenario(self, harnesses: HarnessFactory, scenario: Callable[[Any], Any], *needed: str) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(WAIT * 4), worlds() as world:
-                missing = set(needed) - world.channel.abilities.can
+            async with asyncio.timeout(WAIT * 4), harnesses() as harness:
+                missing = set(needed) - harness.channel.abilities.can
                 if missing:
-                    pytest.skip(f"{world.channel.name} does not claim to {', '.join(sorted(missing))}")
-                await story(world)
+                    pytest.skip(f"{harness.channel.name} does not claim to {', '.join(sorted(missing))}")
+                await scenario(harness)
 
         asyncio.run(bounded())
 
-    def test_its_abilities_make_sense(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            abilities = world.channel.abilities
+    def test_its_abilities_make_sense(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            abilities = harness.channel.abilities
             assert "send" in abilities.can
             assert abilities.text_limit > 0
             assert ("attachment" in abilities.can) == bool(abilities.media and abilities.media_limit)
-            assert world.address.channel == world.channel.name
-            assert world.address.account == world.channel.account
+            assert harness.address.channel == harness.channel.name
+            assert harness.address.account == harness.channel.account
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_a_target_has_one_spelling(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            canonical = world.channel.normalize_target(world.address.to)
-            assert canonical == world.address.to
-            assert world.channel.normalize_target(f" {canonical} ") == canonical
-            assert world.channel.normalize_target(f"{world.channel.name}:{canonical}") == canonical
+    def test_a_target_has_one_spelling(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            canonical = harness.channel.normalize_target(harness.address.to)
+            assert canonical == harness.address.to
+            assert harness.channel.normalize_target(f" {canonical} ") == canonical
+            assert harness.channel.normalize_target(f"{harness.channel.name}:{canonical}") == canonical
             with pytest.raises(ChannelRefused, match=r"\w"):
-                world.channel.normalize_target("   ")
+                harness.channel.normalize_target("   ")
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_its_status_says_that_it_is_connected(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            assert (await world.channel.status())["connected"] is True
+    def test_its_status_says_that_it_is_connected(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            assert (await harness.channel.status())["connected"] is True
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_what_a_person_writes_is_heard_once_with_who_and_where(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            id = await world.say("good morning ☀️")
-            message = await heard(world)
-            assert (message.id, message.text, message.address) == (id, "good morning ☀️", world.address)
+    def test_what_a_person_writes_is_heard_once_with_who_and_where(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            id = await harness.say("good morning ☀️")
+            message = await receive_next(harness)
+            assert (message.id, message.text, message.address) == (id, "good morning ☀️", harness.address)
             assert message.sender.id
             assert message.at > 1_500_000_000_000
             assert message.chat in ("direct", "group", "channel")
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_messages_are_heard_in_the_order_they_were_written(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
+    def test_messages_are_heard_in_the_order_they_were_written(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
             for number in range(10):
-                await world.say(f"number {number}")
-            assert [(await heard(world)).text for _ in range(10)] == [f"number {n}" for n in range(10)]
-            assert world.heard.empty()
+                await harness.say(f"number {number}")
+            assert [(await receive_next(harness)).text for _ in range(10)] == [f"number {n}" for n in range(10)]
+            assert harness.received.empty()
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_our_own_messages_are_not_heard(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            await world.channel.send(world.address, OutboundMessage(text="ours"), key=key())
-            await world.say("theirs")
-            assert (await heard(world)).text == "theirs"
+    def test_our_own_messages_are_not_heard(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            await harness.channel.send(harness.address, OutboundMessage(text="ours"), key=key())
+            await harness.say("theirs")
+            assert (await receive_next(harness)).text == "theirs"
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_what_is_sent_is_seen(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, OutboundMessage(text="hello, **you**"), key=key())
+    def test_what_is_sent_is_seen(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            receipt = await harness.channel.send(harness.address, OutboundMessage(text="hello, **you**"), key=key())
             assert receipt.at > 1_500_000_000_000
-            seen = one(await until(world, has(receipt.message_id)), receipt.message_id)
+            seen = one(await until(harness, has(receipt.message_id)), receipt.message_id)
             assert "hello" in seen.text
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_a_text_as_long_as_the_limit_is_taken_whole(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            text = "word " * (world.channel.abilities.text_limit // 5)
-            receipt = await world.channel.send(world.address, OutboundMessage(text=text.strip()), key=key())
-            seen = one(await until(world, has(receipt.message_id)), receipt.message_id)
+    def test_a_text_as_long_as_the_limit_is_taken_whole(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            text = "word " * (harness.channel.abilities.text_limit // 5)
+            receipt = await harness.channel.send(harness.address, OutboundMessage(text=text.strip()), key=key())
+            seen = one(await until(harness, has(receipt.message_id)), receipt.message_id)
             assert seen.text.split() == text.split()
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_one_key_delivers_once_where_that_is_promised(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            if not world.channel.abilities.once:
-                pytest.skip(f"{world.channel.name} may deliver twice after a crash, and says so")
+    def test_one_key_delivers_once_where_that_is_promised(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            if not harness.channel.abilities.once:
+                pytest.skip(f"{harness.channel.name} may deliver twice after a crash, and says so")
             same = key()
-            first = await world.channel.send(world.address, OutboundMessage(text="just once"), key=same)
-            again = await world.channel.send(world.address, OutboundMessage(text="just once"), key=same)
-            other = await world.channel.send(world.address, OutboundMessage(text="the end"), key=key())
+            first = await harness.channel.send(harness.address, OutboundMessage(text="just once"), key=same)
+            again = await harness.channel.send(harness.address, OutboundMessage(text="just once"), key=same)
+            other = await harness.channel.send(harness.address, OutboundMessage(text="the end"), key=key())
             assert again.message_id == first.message_id
-            seen = await until(world, has(other.message_id))
+            seen = await until(harness, has(other.message_id))
             assert sum(message.text == "just once" for message in seen) == 1
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_a_conversation_there_is_not_is_refused_for_good(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            nowhere = getattr(world, "nowhere", None)
+    def test_a_conversation_there_is_not_is_refused_for_good(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            nowhere = getattr(harness, "nowhere", None)
             if nowhere is None:
-                pytest.skip(f"{world.channel.name} makes conversations as they are named")
+                pytest.skip(f"{harness.channel.name} makes conversations as they are named")
             with pytest.raises(ChannelRefused):
-                await world.channel.send(nowhere, OutboundMessage(text="anybody?"), key=key())
+                await harness.channel.send(nowhere, OutboundMessage(text="anybody?"), key=key())
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_a_reply_names_what_it_answers(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            asked = await world.say("what time is it?")
-            await heard(world)
-            receipt = await world.channel.send(world.address, OutboundMessage(text="noon", reply_to=asked), key=key())
-            assert one(await until(world, has(receipt.message_id)), receipt.message_id).reply_to == asked
+    def test_a_reply_names_what_it_answers(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            asked = await harness.say("what time is it?")
+            await receive_next(harness)
+            receipt = await harness.channel.send(
+                harness.address, OutboundMessage(text="noon", reply_to=asked), key=key()
+            )
+            assert one(await until(harness, has(receipt.message_id)), receipt.message_id).reply_to == asked
 
-        self.told(world, story, "reply")
+        self.run_scenario(harness, scenario, "reply")
 
-    def test_an_answer_to_us_counts_as_speaking_to_us(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            ours = await world.channel.send(world.address, OutboundMessage(text="a question"), key=key())
-            await until(world, has(ours.message_id))
-            await world.say("an answer", reply_to=ours.message_id)
-            message = await heard(world)
+    def test_an_answer_to_us_counts_as_speaking_to_us(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            ours = await harness.channel.send(harness.address, OutboundMessage(text="a question"), key=key())
+            await until(harness, has(ours.message_id))
+            await harness.say("an answer", reply_to=ours.message_id)
+            message = await receive_next(harness)
             assert (message.reply_to, message.mentioned) == (ours.message_id, True)
 
-        self.told(world, story, "reply")
+        self.run_scenario(harness, scenario, "reply")
 
-    def test_a_thread_is_kept(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            thread = getattr(world, "thread", None) or (await world.say("the root"))
+    def test_a_thread_is_kept(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            thread = getattr(harness, "thread", None) or (await harness.say("the root"))
             address = ChatAddress(
-                channel=world.address.channel, account=world.address.account, to=world.address.to, thread=thread
+                channel=harness.address.channel, account=harness.address.account, to=harness.address.to, thread=thread
             )
-            receipt = await world.channel.send(address, OutboundMessage(text="in the thread"), key=key())
-            assert one(await until(world, has(receipt.message_id)), receipt.message_id).thread == thread
-            await world.say("also in it", address=address)
-            message = await heard(world)
+            receipt = await harness.channel.send(address, OutboundMessage(text="in the thread"), key=key())
+            assert one(await until(harness, has(receipt.message_id)), receipt.message_id).thread == thread
+            await harness.say("also in it", address=address)
+            message = await receive_next(harness)
             while message.text != "also in it":
-                message = await heard(world)
+                message = await receive_next(harness)
             assert message.address.thread == thread
 
-        self.told(world, story, "thread")
+        self.run_scenario(harness, scenario, "thread")
 
-    def test_two_conversations_do_not_mix(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            here = await world.channel.send(world.address, OutboundMessage(text="here"), key=key())
-            there = await world.channel.send(world.elsewhere, OutboundMessage(text="there"), key=key())
-            await until(world, has(here.message_id))
-            seen = await until(world, has(there.message_id), world.elsewhere)
+    def test_two_conversations_do_not_mix(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            here = await harness.channel.send(harness.address, OutboundMessage(text="here"), key=key())
+            there = await harness.channel.send(harness.elsewhere, OutboundMessage(text="there"), key=key())
+            await until(harness, has(here.message_id))
+            seen = await until(harness, has(there.message_id), harness.elsewhere)
             assert not any(message.text == "here" for message in seen)
 
-        self.told(world, story)
+        self.run_scenario(harness, scenario)
 
-    def test_a_reaction_comes_and_goes(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            id = await world.say("react to me")
-            await heard(world)
+    def test_a_reaction_comes_and_goes(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            id = await harness.say("react to me")
+            await receive_next(harness)
 
             def reacted(seen: Sequence[StoredMessage]) -> bool:
-                return any(reaction["emoji"] == "👍" for reaction in one(seen, id).reactions)
+                return any(reaction.emoji == "👍" for reaction in one(seen, id).reactions)
 
-            await world.channel.react(world.address, id, "👍")
-            await until(world, reacted)
-            await world.channel.react(world.address, id, "👍", remove=True)
-            await until(world, lambda seen: not reacted(seen))
+            await harness.channel.react(harness.address, id, "👍")
+            await until(harness, reacted)
+            await harness.channel.react(harness.address, id, "👍", remove=True)
+            await until(harness, lambda seen: not reacted(seen))
 
-        self.told(world, story, "react")
+        self.run_scenario(harness, scenario, "react")
 
-    def test_a_message_of_ours_can_be_taken_back(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, OutboundMessage(text="forget this"), key=key())
-            await until(world, has(receipt.message_id))
-            await world.channel.delete(world.address, receipt.message_id)
-            await until(world, lambda seen: not any("forget this" in message.text for message in seen))
+    def test_a_message_of_ours_can_be_taken_back(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            receipt = await harness.channel.send(harness.address, OutboundMessage(text="forget this"), key=key())
+            await until(harness, has(receipt.message_id))
+            await harness.channel.delete(harness.address, receipt.message_id)
+            await until(harness, lambda seen: not any("forget this" in message.text for message in seen))
 
-        self.told(world, story, "delete")
+        self.run_scenario(harness, scenario, "delete")
 
-    def test_an_edit_replaces_the_text(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, OutboundMessage(text="frist"), key=key())
-            await until(world, has(receipt.message_id))
-            await world.channel.edit(world.address, receipt.message_id, "first")
+    def test_an_edit_replaces_the_text(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            receipt = await harness.channel.send(harness.address, OutboundMessage(text="frist"), key=key())
+            await until(harness, has(receipt.message_id))
+            await harness.channel.edit(harness.address, receipt.message_id, "first")
 
             def edited(seen: Sequence[StoredMessage]) -> bool:
                 message = one(seen, receipt.message_id)
                 return message.text == "first" and message.edited
 
-            assert not any(message.text == "frist" for message in await until(world, edited))
+            assert not any(message.text == "frist" for message in await until(harness, edited))
 
-        self.told(world, story, "edit")
+        self.run_scenario(harness, scenario, "edit")
 
-    def test_a_pin_comes_and_goes(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            receipt = await world.channel.send(world.address, OutboundMessage(text="keep in sight"), key=key())
-            await until(world, has(receipt.message_id))
-            await world.channel.pin(world.address, receipt.message_id)
-            await until(world, lambda seen: one(seen, receipt.message_id).pinned)
-            await world.channel.pin(world.address, receipt.message_id, remove=True)
-            await until(world, lambda seen: not one(seen, receipt.message_id).pinned)
+    def test_a_pin_comes_and_goes(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            receipt = await harness.channel.send(harness.address, OutboundMessage(text="keep in sight"), key=key())
+            await until(harness, has(receipt.message_id))
+            await harness.channel.pin(harness.address, receipt.message_id)
+            await until(harness, lambda seen: one(seen, receipt.message_id).pinned)
+            await harness.channel.pin(harness.address, receipt.message_id, remove=True)
+            await until(harness, lambda seen: not one(seen, receipt.message_id).pinned)
 
-        self.told(world, story, "pin")
+        self.run_scenario(harness, scenario, "pin")
 
-    def test_reading_gives_the_newest_oldest_first_and_pages_back(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
+    def test_reading_gives_the_newest_oldest_first_and_pages_back(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
             for number in range(5):
-                await world.say(f"line {number}")
-                await heard(world)
-            ours = await world.channel.send(world.address, OutboundMessage(text="line 5"), key=key())
-            await until(world, has(ours.message_id))
-            newest = await world.channel.read(world.address, limit=3)
+                await harness.say(f"line {number}")
+                await receive_next(harness)
+            ours = await harness.channel.send(harness.address, OutboundMessage(text="line 5"), key=key())
+            await until(harness, has(ours.message_id))
+            newest = await harness.channel.read(harness.address, limit=3)
             assert [message.text for message in newest] == ["line 3", "line 4", "line 5"]
             assert [message.mine for message in newest] == [False, False, True]
-            before = await world.channel.read(world.address, limit=2, before=newest[0].id)
+            before = await harness.channel.read(harness.address, limit=2, before=newest[0].id)
             assert [message.text for message in before] == ["line 1", "line 2"]
 
-        self.told(world, story, "read")
+        self.run_scenario(harness, scenario, "read")
 
-    def test_a_file_goes_out_whole(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
+    def test_a_file_goes_out_whole(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
             picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-            letter = OutboundMessage(text="look", attachments=(picture,))
-            receipt = await world.channel.send(world.address, letter, key=key())
-            shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
-            assert shown.attachments[0]["size"] == len(PIXEL)
-            assert shown.attachments[0]["mimeType"].startswith("image/")
+            message = OutboundMessage(text="look", attachments=(picture,))
+            receipt = await harness.channel.send(harness.address, message, key=key())
+            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert shown.attachments[0].size == len(PIXEL)
+            assert shown.attachments[0].mime_type.startswith("image/")
 
-        self.told(world, story, "attachment")
+        self.run_scenario(harness, scenario, "attachment")
 
-    def test_a_file_comes_in_whole(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            await world.say("what is this?", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
-            message = await heard(world)
-            while not (files := await files_of(world, message)):  # some carry text and file one after the other
-                message = await heard(world)
+    def test_a_file_comes_in_whole(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            await harness.say(
+                "what is this?", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)]
+            )
+            message = await receive_next(harness)
+            while not (files := await files_of(harness, message)):  # some carry text and file one after the other
+                message = await receive_next(harness)
             assert (files[0].data, files[0].mime_type) == (PIXEL, "image/png")
 
-        self.told(world, story, "attachment")
+        self.run_scenario(harness, scenario, "attachment")
 
     @pytest.mark.parametrize("kind", ["audio/a/b", "audio/ogg'; id; '", "audio/" + "a" * 300, "voice", "audio/$(id)"])
-    def test_a_type_that_is_none_is_not_taken_from_a_sender(self, world: Worlds, kind: str) -> None:
-        async def story(world: World) -> None:
+    def test_a_type_that_is_none_is_not_taken_from_a_sender(self, harness: HarnessFactory, kind: str) -> None:
+        async def scenario(harness: Harness) -> None:
             file = Attachment(mime_type="audio/ogg", name="a.ogg", data=PIXEL)
             structs.force_setattr(file, "mime_type", kind)  # as a client of the sender's may write it
-            await world.say("listen", attachments=[file])
-            message = await heard(world)
-            while not (files := await files_of(world, message)):
-                message = await heard(world)
+            await harness.say("listen", attachments=[file])
+            message = await receive_next(harness)
+            while not (files := await files_of(harness, message)):
+                message = await receive_next(harness)
             assert [(file.data, file.mime_type) for file in files] == [(PIXEL, "application/octet-stream")]
 
-        self.told(world, story, "attachment")
+        self.run_scenario(harness, scenario, "attachment")
 
-    def test_an_effect_goes_along(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            letter = OutboundMessage(text="hooray", effect=world.effect)
-            receipt = await world.channel.send(world.address, letter, key=key())
-            shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
-            assert shown.extra.get("effect") == world.effect
+    def test_an_effect_goes_along(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            message = OutboundMessage(text="hooray", effect=harness.effect)
+            receipt = await harness.channel.send(harness.address, message, key=key())
+            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert shown.extra.get("effect") == harness.effect
 
-        self.told(world, story, "effect")
+        self.run_scenario(harness, scenario, "effect")
 
-    def test_a_poll_shows_its_question_and_options(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
+    def test_a_poll_shows_its_question_and_options(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
             poll = Poll(question="Lunch?", options=("soup", "salad"))
-            receipt = await world.channel.send_poll(world.address, poll, key=key())
-            shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
+            receipt = await harness.channel.send_poll(harness.address, poll, key=key())
+            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
             assert shown.extra["poll"]["question"] == "Lunch?"
             assert list(shown.extra["poll"]["options"]) == ["soup", "salad"]
 
-        self.told(world, story, "poll")
+        self.run_scenario(harness, scenario, "poll")
 
-    def test_the_person_sees_us_type(self, world: Worlds) -> None:
-        async def story(world: World) -> None:
-            await world.channel.set_typing(world.address, on=True)
+    def test_the_person_sees_us_type(self, harness: HarnessFactory) -> None:
+        async def scenario(harness: Harness) -> None:
+            await harness.channel.set_typing(harness.address, on=True)
             async with asyncio.timeout(WAIT):
-                while not await world.sees_typing():  # noqa: ASYNC110  (as above)
+                while not await harness.sees_typing():  # noqa: ASYNC110  (as above)
                     await asyncio.sleep(0.05)
-            await world.channel.set_typing(world.address, on=False)
+            await harness.channel.set_typing(harness.address, on=False)
 
-        self.told(world, story, "typing")
+        self.run_scenario(harness, scenario, "typing")

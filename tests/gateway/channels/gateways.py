@@ -1,4 +1,4 @@
-"""A mailroom on a store of its own, and a channel that does what a test tells it to."""
+"""A channel service on a store of its own, and a channel that behaves as a test sets it."""
 
 import asyncio
 import itertools
@@ -108,7 +108,7 @@ class Twin:
                 await self.came.wait()
         return self.taken
 
-    def heard(self, text: str, *, id: str, to: str = "ann", **more: Any) -> InboundMessage:
+    def build_message(self, text: str, *, id: str, to: str = "ann", **more: Any) -> InboundMessage:
         values: dict[str, Any] = {"chat": "direct", "sender": Sender(id=to, name=to)} | more
         address = more.pop("address", None) or ChatAddress(channel=self.name, account=self.account, to=to)
         values.pop("address", None)
@@ -136,7 +136,7 @@ class Link:
         raise AssertionError(payload)
 
 
-class House:
+class ChannelHarness:
     def __init__(
         self, memory: StoreServices, folder: Path, config: Json, twins: dict[str, Twin], registry: ToolRegistry
     ) -> None:
@@ -151,7 +151,7 @@ class House:
             sessions=memory.sessions,
         )
         self.local = LocalMethods(SqlLocalMessageRepository(memory.store), self.events.append)
-        self.mailroom = ChannelService(
+        self.service = ChannelService(
             self.books,
             memory.runs,
             factories={"local": self.local.create_channel, "twin": self._make},
@@ -160,7 +160,7 @@ class House:
             roster=self._roster,
             reset_session=memory.reset_session,
         )
-        service = self.mailroom
+        service = self.service
         self.actions = MessageActions(
             accounts=service.accounts,
             sender=service.sender,
@@ -214,26 +214,28 @@ class House:
 
 
 @asynccontextmanager
-async def house(
+async def open_channels(
     folder: Path, *, config: Json | None = None, twin: Twin | None = None, agents: bool = True,
     runtime: AgentRuntime | None = None, asleep: bool = False,
-) -> AsyncIterator[House]:  # fmt: skip
+) -> AsyncIterator[ChannelHarness]:  # fmt: skip
     """`agents`: whether agents may use the tool `message`. `runtime` answers instead of the demo.
 
-    `asleep`: nobody works on what is put into the books; it is left for the next house, as by a crash.
+    `asleep`: nothing of what is stored is processed; it is left for the next process, as by a crash.
     """
     registry = ToolRegistry()
-    desk = ToolDispatcher(registry, policy=lambda caller, source, spec: PolicyDecision(agents, "the test says so"))
+    dispatcher = ToolDispatcher(
+        registry, policy=lambda caller, source, spec: PolicyDecision(agents, "the test says so")
+    )
     settings = config if config is not None else {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
     twins = {"default": twin or Twin()}
     runtimes = {} if runtime is None else {"demo": runtime}
     async with open_store_services(
-        str(folder / "openclaw.sqlite"), lambda event: None, tools=desk, runtimes=runtimes
+        str(folder / "openclaw.sqlite"), lambda event: None, tools=dispatcher, runtimes=runtimes
     ) as memory:
-        made = House(memory, folder, settings, twins, registry)
+        made = ChannelHarness(memory, folder, settings, twins, registry)
         if asleep:
             yield made
             return
-        async with made.mailroom:
+        async with made.service:
             await asyncio.sleep(0)
             yield made

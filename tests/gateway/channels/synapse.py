@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import StoredMessage
+from openclaw_mcp.core.channel import FileSummary, Reaction, StoredMessage
 from openclaw_mcp.core.model import Sender
 from tests.programs import need_pypi
 
@@ -104,7 +104,7 @@ class Synapse:
 
 
 class Person:
-    """Somebody with an account. Knows nothing of our code: raw requests, raw events."""
+    """A person with an account. Knows nothing of our code: raw requests, raw events."""
 
     def __init__(self, url: str, user: str, token: str) -> None:
         self.url = url
@@ -160,8 +160,8 @@ class Person:
 
     async def typing(self, room: str) -> list[str]:
         sync = await self.call("GET", "/sync", timeout=0)
-        told = sync["rooms"]["join"][room]["ephemeral"]["events"]
-        return [user for event in told if event["type"] == "m.typing" for user in event["content"]["user_ids"]]
+        events = sync["rooms"]["join"][room]["ephemeral"]["events"]
+        return [user for event in events if event["type"] == "m.typing" for user in event["content"]["user_ids"]]
 
     async def pinned(self, room: str) -> list[str]:
         response = await self.http.get(f"/rooms/{quote(room)}/state/m.room.pinned_events/")
@@ -188,7 +188,7 @@ def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[StoredMessage]:
     for event in events:
         content, place = event["content"], event["content"].get("m.relates_to", {})
         if event["type"] == "m.reaction" and place:
-            reactions.setdefault(place["event_id"], []).append({"emoji": place["key"], "sender": event["sender"]})
+            reactions.setdefault(place["event_id"], []).append(Reaction(emoji=place["key"], sender=event["sender"]))
         elif place.get("rel_type") == "m.replace":
             edits[place["event_id"]] = content["m.new_content"]
         elif event["type"] in ("m.room.message", "org.matrix.msc3381.poll.start") and content:
@@ -208,6 +208,8 @@ def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, ed
     if poll:
         extra["poll"] = {"question": poll["question"][text], "options": [one[text] for one in poll["answers"]]}
     fallback = place.get("rel_type") == "m.thread" and place.get("is_falling_back")
+    name, kind, size = content.get("filename"), info.get("mimetype"), info.get("size")
+    files = (FileSummary(name=name, mime_type=kind, size=size),) if info else ()
     return StoredMessage(
         id=event["event_id"],
         sender=Sender(id=event["sender"]),
@@ -215,9 +217,7 @@ def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, ed
         at=event["origin_server_ts"],
         thread=place.get("event_id") if place.get("rel_type") == "m.thread" else None,
         reply_to=None if fallback else place.get("m.in_reply_to", {}).get("event_id"),
-        attachments=({"name": content.get("filename"), "mimeType": info["mimetype"], "size": info["size"]},)
-        if info
-        else (),
+        attachments=files,
         reactions=reactions,
         pinned=pinned,
         edited=edited,

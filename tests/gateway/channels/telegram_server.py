@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from openclaw_mcp.core.agent import Attachment
-from openclaw_mcp.core.channel import StoredMessage
+from openclaw_mcp.core.channel import FileSummary, Reaction, StoredMessage
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.net.listen import serve_in_background
 
@@ -86,7 +86,7 @@ class Chat:
 
 
 class TelegramServer:
-    """One bot's world. `trouble` holds refusals for the next calls of a method."""
+    """One bot's harness. `trouble` holds refusals for the next calls of a method."""
 
     def __init__(self) -> None:
         self.me = {"id": 123456, "is_bot": True, "first_name": "Bot", "username": "the_test_bot"}
@@ -102,7 +102,7 @@ class TelegramServer:
         self.polls = 0
         self.closed = False
         self.taken: Callable[[str], None] = lambda text: None
-        """What happens once a text is in its chat, before the bot is told."""
+        """What happens once a text is in its chat, before the bot has its answer."""
         self._update_ids = itertools.count(1000)
         self._message_ids = itertools.count(1)
 
@@ -113,7 +113,7 @@ class TelegramServer:
     # ---- the people's side ----
 
     def say(self, chat: int, text: str = "", *, person: dict[str, Any] = ANN, **more: Any) -> dict[str, Any]:
-        """Somebody writes; `more` is whatever else a Telegram message may hold."""
+        """A person writes; `more` is what else a Telegram message may hold."""
         place = self.chats[chat]
         said = {"caption": text} if any(kind in more for kind in KINDS) else {"text": text}
         message = self._message(place, person, **({} if not text else said), **more)
@@ -396,9 +396,10 @@ def _seen(place: Chat, message: dict[str, Any]) -> StoredMessage:
     chat, id = place.shape["id"], message["message_id"]
     part = next((message[kind] for kind in KINDS if kind in message), None)
     part = part[0] if isinstance(part, list) else part
-    files = (
-        ({"name": part.get("file_name"), "mimeType": part.get("mime_type"), "size": part["file_size"]},) if part else ()
-    )
+    files: tuple[FileSummary, ...] = ()
+    if part:
+        mime_type = part.get("mime_type", "image/jpeg")
+        files = (FileSummary(name=part.get("file_name"), mime_type=mime_type, size=part["file_size"]),)
     extra: dict[str, Any] = {"raw": message}
     if "poll" in message:
         poll = message["poll"]
@@ -414,7 +415,7 @@ def _seen(place: Chat, message: dict[str, Any]) -> StoredMessage:
         thread=str(message["message_thread_id"]) if message.get("is_topic_message") else None,
         reply_to=f"{chat}:{answered['message_id']}" if answered else None,
         attachments=files,
-        reactions=tuple({"emoji": emoji, "sender": "bot"} for emoji in message.get("reactions", ())),
+        reactions=tuple(Reaction(emoji=emoji, sender="bot") for emoji in message.get("reactions", ())),
         pinned=id in place.pinned,
         edited="edit_date" in message,
         extra=extra,

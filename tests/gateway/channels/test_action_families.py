@@ -1,4 +1,4 @@
-"""Rules that hold for every message action, each asked of all of them: trying out, crossing over, where it goes."""
+"""Rules that hold for every message action, each asked of all of them: dry runs, other conversations, targets."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from openclaw_mcp.core.channel import (
     ChannelRefused,
     ChatAddress,
     DeliveryReceipt,
+    FileSummary,
     OutboundMessage,
     Poll,
+    Reaction,
     StoredMessage,
 )
 from openclaw_mcp.core.errors import ToolError
@@ -25,8 +27,8 @@ from openclaw_mcp.gateway.channels.action_context import ActionContext
 from openclaw_mcp.gateway.channels.inbound_rules import check_access
 from openclaw_mcp.gateway.channels.message_actions import message_view
 
-from .gateways import House, Twin, house, within
-from .test_rules import heard, rules
+from .gateways import ChannelHarness, Twin, open_channels, within
+from .test_rules import inbound, rules
 
 ABILITIES: tuple[Ability, ...] = (
     "send", "reply", "thread", "broadcast", "react", "delete", "attachment", "effect", "pin", "read", "edit", "poll",
@@ -91,7 +93,7 @@ def aimed(action: str, params: Json, target: str) -> Json:
     return {**params, **({"targets": [target]} if action == "broadcast" else {"target": target})}
 
 
-async def use(here: House, caller: Caller, action: str, **arguments: Any) -> Any:
+async def use(here: ChannelHarness, caller: Caller, action: str, **arguments: Any) -> Any:
     tools = here.memory.runs._tools
     assert tools is not None
     call = ToolCall(caller=caller, name="message", arguments={"action": action, **arguments}, context=NULL_CONTEXT)
@@ -110,9 +112,9 @@ def agent_at(address: ChatAddress, *, owner: bool = True, **more: Any) -> Caller
 
 @pytest.mark.parametrize(("action", "params"), [pair for pair in ACTIONS if pair[0] != "read"])
 def test_trying_an_action_out_does_nothing(tmp_path: Path, action: str, params: Json) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Recorder()
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             asked = aimed(action, params, "ann")
             done = await here.call("message.action", channel="twin", action=action, params=asked, dryRun=True)
             assert done["dryRun"] is True
@@ -131,7 +133,7 @@ def test_trying_an_action_out_does_nothing(tmp_path: Path, action: str, params: 
                 with pytest.raises(RpcError, match="dryRun must be true or false"):
                     await here.call("message.action", channel="twin", action=action, params=asked | {"dryRun": unclear})
 
-    within(story())
+    within(scenario())
 
 
 # ---- from one conversation into another -----------------------------------------------------------------------------
@@ -152,11 +154,11 @@ ELSEWHERE: list[tuple[str, Json, Json, bool]] = [
 
 @pytest.mark.parametrize(("action", "params"), ACTIONS)
 def test_an_agent_crosses_over_only_where_the_rules_say(tmp_path: Path, action: str, params: Json) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twins = {"default": Recorder(), "second": Recorder("second")}
-        async with house(tmp_path, twin=twins["default"], config=TWO) as here:
+        async with open_channels(tmp_path, twin=twins["default"], config=TWO) as here:
             here.twins["second"] = twins["second"]
-            await here.mailroom.runner.apply_config()
+            await here.service.runner.apply_config()
             caller = agent_at(here.at("ann"))
             for what, cross, where, may in ELSEWHERE:
                 here.config = {**TWO, "tools": {"message": {"crossContext": cross}}}
@@ -177,12 +179,12 @@ def test_an_agent_crosses_over_only_where_the_rules_say(tmp_path: Path, action: 
                 "send", "reply", "thread-reply", "sendAttachment", "sendWithEffect", "broadcast", "poll",
             )  # fmt: skip
 
-    within(story())
+    within(scenario())
 
 
 def test_one_switch_opens_every_conversation(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             for switch, may in ((True, True), ("true", False), (1, False), (False, False)):
                 here.config = {**here.config, "tools": {"message": {"allowCrossContextSend": switch}}}
                 asked = {"channel": "local", "target": "room", "message": "x"}
@@ -192,18 +194,18 @@ def test_one_switch_opens_every_conversation(tmp_path: Path) -> None:
                     with pytest.raises(ToolError, match="Cross-context"):
                         await use(here, agent_at(here.at("ann")), "send", **asked)
 
-    within(story())
+    within(scenario())
 
 
 def test_an_operator_may_write_anywhere(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             closed = {"crossContext": {"allowWithinProvider": False}}
             here.config = {**here.config, "tools": {"message": closed}}
             await here.call("message.action", channel="twin", action="send", params={"to": "ann", "message": "x"})
             assert here.twin.taken == [("ann", "x")]
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_an_operator_may_write_anywhere(tmp_path: Path) -> None:
     [("ann", "hi"), ("bob", "<twin>hi</twin>")],
 )
 def test_only_what_comes_from_elsewhere_is_marked(tmp_path: Path, to: str, text: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         marker = {"enabled": True, "prefix": "<{channel}>", "suffix": "</{channel}>"}
-        async with house(tmp_path) as here:
+        async with open_channels(tmp_path) as here:
             here.config = {**here.config, "tools": {"message": {"crossContext": {"marker": marker}}}}
             await use(here, agent_at(here.at("ann")), "send", target=to, message="hi")
             assert here.twin.taken == [(to, text)]
@@ -221,7 +223,7 @@ def test_only_what_comes_from_elsewhere_is_marked(tmp_path: Path, to: str, text:
             await use(here, agent_at(here.at("ann")), "send", target=to, message="plain")
             assert here.twin.taken[1:] == [(to, "plain")]
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -236,23 +238,23 @@ def test_only_what_comes_from_elsewhere_is_marked(tmp_path: Path, to: str, text:
     ],
 )
 def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, marker: Json, to: str, text: str) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             assert here.twin.hear is not None
-            await here.twin.hear(here.twin.heard("hello", id="1", to="ann"))
+            await here.twin.hear(here.twin.build_message("hello", id="1", to="ann"))
             await here.twin.has(1)
             (key,) = [session.key for session in (await here.memory.sessions.page(SessionQuery())).sessions]
             here.config = {**here.config, "tools": {"message": {"crossContext": {"marker": marker}}}}
             asked = {"channel": "twin", "target": to, "message": "hi"}
             await here.call("message.action", action="send", sessionKey=key, params=asked)
             assert here.twin.taken[1:] == [(to, text)]
-            await here.call("message.action", action="send", params=asked)  # for nobody: from nowhere
+            await here.call("message.action", action="send", params=asked)  # without an agent and a session
             assert here.twin.taken[2:] == [(to, "hi")]
 
-    within(story())
+    within(scenario())
 
 
-# ---- where it goes -------------------------------------------------------------------------------------------------
+# ---- targets -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,11 +273,11 @@ def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, mar
 def test_without_being_told_an_agent_answers_where_it_is(
     tmp_path: Path, asked: Json, account: str, to: str, thread: str | None
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=TWO) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=TWO) as here:
             for name in ("default", "second"):
                 here.twins[name] = Recorder(name)
-            await here.mailroom.runner.apply_config()
+            await here.service.runner.apply_config()
             place = ChatAddress(channel="twin", account="second", to="ann", thread="7")
             context = ActionContext(session="agent:main:main", address=place, agent="main")
             found = here.actions.resolve_address(parse_action("send", {"message": "x", **asked}), context)
@@ -287,23 +289,23 @@ def test_without_being_told_an_agent_answers_where_it_is(
             with pytest.raises(ChannelRefused, match="target required"):
                 here.actions.resolve_address(parse_action("send", {"message": "x", "channel": "local"}), context)
 
-    within(story())
+    within(scenario())
 
 
 def test_of_several_channels_one_has_to_be_named_and_of_one_not(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         only = {"twin": TWO["channels"]["twin"], "local": {"enabled": False}}
-        async with house(tmp_path, config={"channels": only}) as here:
+        async with open_channels(tmp_path, config={"channels": only}) as here:
             done = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
             assert done["channel"] == "twin"
             assert here.twin.taken == [("ann", "x")]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
 
             async def refusal(**params: Any) -> str:
                 with pytest.raises(RpcError) as refused:
@@ -322,20 +324,20 @@ def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> 
             )
             assert done["channel"] == "twin"
 
-    within(story())
+    within(scenario())
 
 
 def test_without_a_channel_the_terminal_is_meant_and_without_that_one_is_asked_for(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config={}) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config={}) as here:
             done = await here.call("message.action", action="send", params={"message": "x", "to": "room"})
             assert done["channel"] == "local"
-        async with house(tmp_path / "none", config={"channels": {"local": {"enabled": False}}}) as here:
+        async with open_channels(tmp_path / "none", config={"channels": {"local": {"enabled": False}}}) as here:
             with pytest.raises(RpcError, match=r"^Channel is required \(no configured channels detected\)$"):
                 await here.call("message.action", action="send", params={"message": "x", "to": "room"})
 
     (tmp_path / "none").mkdir()
-    within(story())
+    within(scenario())
 
 
 BINDINGS: list[tuple[str, Json, str]] = [
@@ -351,17 +353,17 @@ BINDINGS: list[tuple[str, Json, str]] = [
 def test_a_binding_names_the_account_an_agent_speaks_from(
     tmp_path: Path, what: str, binding: Json, account: str
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config={**TWO, "bindings": [binding]}) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config={**TWO, "bindings": [binding]}) as here:
             await here.call("message.action", action="send", agentId="main", params={"to": "twin:x", "message": what})
             assert here.twins[account].taken == [("x", what)]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_channel_that_can_not_broadcast_is_refused_for_each_target(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Twin(can=("send",))) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Twin(can=("send",))) as here:
             done = await here.call(
                 "message.action", channel="twin", action="broadcast", params={"targets": ["a"], "message": "x"}
             )
@@ -373,16 +375,16 @@ def test_a_channel_that_can_not_broadcast_is_refused_for_each_target(tmp_path: P
             )
             assert done["payload"]["results"][0]["channel"] == "pigeon"
 
-    within(story())
+    within(scenario())
 
 
-# ---- what is told ----------------------------------------------------------------------------------------------------
+# ---- results ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_done_is_told_as_clients_know_it(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_results_have_the_fields_that_clients_know(tmp_path: Path) -> None:
+    async def scenario() -> None:
         twin = Recorder()
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
 
             async def payload(action: str, **params: Any) -> Json:
                 done = await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
@@ -410,14 +412,14 @@ def test_what_was_done_is_told_as_clients_know_it(tmp_path: Path) -> None:
             assert (sent["channel"], sent["to"], sent["chatId"], "threadId" in sent) == ("twin", "a", "a", False)
             assert (await payload("send", message="m", threadId="t"))["threadId"] == "t"
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize("trial", [True, False])
 @pytest.mark.parametrize("media", [[], ["data:,x"], ["data:,x", "data:,y"]])
-def test_the_files_of_a_message_are_told_with_it(tmp_path: Path, media: list[str], trial: bool) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder()) as here:
+def test_the_files_of_a_message_are_in_its_result(tmp_path: Path, media: list[str], trial: bool) -> None:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder()) as here:
             asked = {"to": "a", "message": "m", "mediaUrls": media, "dryRun": trial}
             done = await here.call("message.action", channel="twin", action="send", params=asked)
             sent = done["sendResult"]
@@ -427,32 +429,38 @@ def test_the_files_of_a_message_are_told_with_it(tmp_path: Path, media: list[str
             assert (payload["ok"], payload.get("message")) == (True, "m" if trial else None)
             assert ("dryRun" in payload) is trial
 
-    within(story())
+    within(scenario())
 
 
 SEEN = StoredMessage(id="7", sender=Sender(id="1"), text="hi", at=5)
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "view"),
     [
         (SEEN, {}),
         (structs.replace(SEEN, mine=True, sender=Sender()), {"fromMe": True, "sender": {}}),
         (structs.replace(SEEN, thread="t", reply_to="6"), {"threadId": "t", "replyToId": "6"}),
         (structs.replace(SEEN, pinned=True, edited=True), {"pinned": True, "edited": True}),
-        (structs.replace(SEEN, attachments=({"n": 1},)), {"attachments": [{"n": 1}]}),
-        (structs.replace(SEEN, reactions=({"n": 1},), extra={"n": 1}), {"reactions": [{"n": 1}], "extra": {"n": 1}}),
+        (
+            structs.replace(SEEN, attachments=(FileSummary(name="a", mime_type="b", size=1, url="c"),)),
+            {"attachments": [{"name": "a", "mimeType": "b", "size": 1, "url": "c"}]},
+        ),
+        (
+            structs.replace(SEEN, reactions=(Reaction(emoji="x", sender="y"),), extra={"n": 1}),
+            {"reactions": [{"emoji": "x", "sender": "y"}], "extra": {"n": 1}},
+        ),
     ],
 )
-def test_of_a_message_that_was_read_all_there_is_is_told(seen: StoredMessage, told: Json) -> None:
+def test_a_message_that_was_read_has_every_field_that_is_set(seen: StoredMessage, view: Json) -> None:
     plain = {"id": "7", "messageId": "7", "text": "hi", "timestamp": 5, "fromMe": False, "sender": {"id": "1"}}
-    assert message_view(seen) == plain | told
+    assert message_view(seen) == plain | view
 
 
 def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Recorder()
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
 
             async def broadcast(**asked: Any) -> Json:
                 params = {"message": "x", "targets": ["room", ""], **asked}
@@ -472,7 +480,7 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
             here.config = {**here.config, "tools": {"message": {"broadcast": {}}}}
             assert (await broadcast(targets=["a"]))["payload"]["results"][0]["channel"] == "twin"
 
-    within(story())
+    within(scenario())
 
 
 # ---- who may write ---------------------------------------------------------------------------------------------------
@@ -481,7 +489,7 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
 @pytest.mark.parametrize(
     ("given", "owner", "mentioned", "outcome"),
     [
-        ({}, True, True, "in"),  # groupPolicy allowlist, and the list names nobody: the owner needs no name on it
+        ({}, True, True, "in"),  # groupPolicy allowlist, and the list is empty: the owner needs no name on it
         ({}, True, False, "listen"),
         ({"groupPolicy": "disabled"}, True, True, "out"),
         ({"groups": {"123": {"enabled": False}}}, True, True, "out"),
@@ -498,13 +506,13 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
 def test_groups_ask_the_owner_only_for_a_place_and_a_mention(
     given: Any, owner: bool, mentioned: bool, outcome: str
 ) -> None:
-    message = heard(chat="group", mentioned=mentioned)
+    message = inbound(chat="group", mentioned=mentioned)
     assert check_access(message, rules(**given), owner=owner, approved=()).outcome == outcome
 
 
 @pytest.mark.parametrize("policy", ["disabled", "allowlist", "pairing", "open"])
 def test_the_owner_may_always_write_directly(policy: str) -> None:
-    assert check_access(heard(), rules(dmPolicy=policy), owner=True, approved=()).outcome == "in"
+    assert check_access(inbound(), rules(dmPolicy=policy), owner=True, approved=()).outcome == "in"
 
 
 @pytest.mark.parametrize(
@@ -521,18 +529,18 @@ def test_the_owner_may_always_write_directly(policy: str) -> None:
 )
 def test_a_name_on_the_list_is_an_id_a_user_name_or_a_number(listed: list[str], sender: Sender, outcome: str) -> None:
     given = rules(dmPolicy="allowlist", allowFrom=listed)
-    assert check_access(heard(sender=sender), given, owner=False, approved=()).outcome == outcome
+    assert check_access(inbound(sender=sender), given, owner=False, approved=()).outcome == outcome
 
 
 def test_a_sender_without_an_id_is_never_let_in_by_pairing() -> None:
     nameless: Any = {"", None}
-    assert check_access(heard(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
+    assert check_access(inbound(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
 
 
 def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Recorder()
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             for action, params in [*ACTIONS[:5], ("poll", {"question": "?", "options": ["a", "b"]})]:
                 twin.script = [ChannelRefused("you were blocked")]
                 with pytest.raises(RpcError, match="you were blocked") as lost:
@@ -552,4 +560,4 @@ def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) 
                     await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
             assert twin.taken == []
 
-    within(story())
+    within(scenario())

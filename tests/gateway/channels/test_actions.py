@@ -1,4 +1,4 @@
-"""Message actions over RPC and as a tool: every action, where it goes, who may, and how it is refused."""
+"""Message actions over RPC and as a tool: every action, its target, who may use it, and how it is refused."""
 
 import asyncio
 import base64
@@ -17,19 +17,19 @@ from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.store.tables import local_files, local_messages
 
-from .gateways import WAIT, House, Twin, house, within
+from .gateways import WAIT, ChannelHarness, Twin, open_channels, within
 
 OPEN: dict[str, Any] = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}}
 
 
-async def act(here: House, action: str, **params: Any) -> Any:
+async def act(here: ChannelHarness, action: str, **params: Any) -> Any:
     params.setdefault("target", "room")
     return await here.call("message.action", channel="local", action=action, params=params, idempotencyKey="k" + action)
 
 
 def test_every_action_on_a_channel_that_can(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             sent = await act(here, "send", message="one\\ntwo")
             assert (sent["kind"], sent["channel"], sent["action"], sent["to"]) == ("send", "local", "send", "room")
             assert sent["sendResult"]["result"]["messageId"] == sent["payload"]["messageId"]
@@ -57,12 +57,12 @@ def test_every_action_on_a_channel_that_can(tmp_path: Path) -> None:
             left = (await act(here, "read"))["payload"]["messages"]
             assert [message["id"] for message in left].count(id) == 0
 
-    within(story())
+    within(scenario())
 
 
 def test_the_older_names_do_the_same(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             base: dict[str, Any] = {"channel": "local", "accountId": ""}
             sent = await here.call("message:send", target="room", message="hi", **base)
             id = sent["payload"]["messageId"]
@@ -79,12 +79,12 @@ def test_the_older_names_do_the_same(tmp_path: Path) -> None:
             assert len(read["payload"]["messages"]) == 6
             await here.call("message:delete", to="room", messageId=id, **base)
 
-    within(story())
+    within(scenario())
 
 
 def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             for action, params, words in (
                 ("pin", {"messageId": "1"}, "this channel can't pin messages"),
                 ("react", {"messageId": "1", "emoji": "x"}, "this channel can't react to messages"),
@@ -108,16 +108,18 @@ def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
                     assert (str(refused.value), refused.value.kind) == (words, "INVALID_REQUEST")
             assert here.twin.taken == []
 
-    within(story())
+    within(scenario())
 
 
 def test_an_ability_may_be_switched_off(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config={"channels": {"local": {"actions": {"pin": False}}}}) as here:
-            with pytest.raises(RpcError, match=r"nobody may pin messages \(channels.local.actions.pin\)"):
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config={"channels": {"local": {"actions": {"pin": False}}}}) as here:
+            with pytest.raises(
+                RpcError, match=r"the config does not allow to pin messages \(channels.local.actions.pin\)"
+            ):
                 await act(here, "pin", messageId="1")
 
-    within(story())
+    within(scenario())
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -139,19 +141,19 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_bad_input_gets_a_sentence(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             for action, params, words in BAD:
                 with pytest.raises(RpcError) as refused:
                     await act(here, action, **params)
                 assert words in str(refused.value)
 
-    within(story())
+    within(scenario())
 
 
 def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             done = await here.call("send", to="room", message="hi", channel="local", idempotencyKey="one")
             again = await here.call("send", to="room", message="hi", channel="local", idempotencyKey="one")
             assert done == again
@@ -167,14 +169,14 @@ def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
             with pytest.raises(RpcError, match=r"webchat is no channel"):
                 await here.call("send", to="room", message="hi", channel="webchat", idempotencyKey="x")
 
-    within(story())
+    within(scenario())
 
 
 def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.channels.message_actions.DELIVERY_WAIT", 0.2)
 
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelBusy("slow", 60.0)]
             with pytest.raises(RpcError) as waits:
                 await here.call("send", to="ann", message="hi", channel="twin", idempotencyKey="one")
@@ -183,12 +185,12 @@ def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytes
             done = await here.call("message.action", channel="twin", action="send", params={"to": "b", "message": "x"})
             assert done["payload"]["status"] == "queued"
 
-    within(story())
+    within(scenario())
 
 
 def test_a_message_that_will_never_arrive_is_not_to_be_sent_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             for method, params in (
                 ("send", {"to": "ann", "message": "hi", "idempotencyKey": "one"}),
                 ("message.action", {"action": "send", "params": {"target": "ann", "message": "hi"}}),
@@ -200,13 +202,13 @@ def test_a_message_that_will_never_arrive_is_not_to_be_sent_again(tmp_path: Path
                 failed = (await here.call("outbox.list", status="failed"))["items"]
                 assert lost.value.details["deliveryId"] in [row["id"] for row in failed]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin(can=("send", "broadcast"))
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             twin.script = [None, ChannelRefused("bob has left")]
             done = await here.call(
                 "message.action", channel="twin", action="broadcast",
@@ -224,12 +226,12 @@ def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
             with pytest.raises(RpcError, match="broadcasts are switched off"):
                 await here.call("message.action", action="broadcast", params={"targets": ["x"], "message": "y"})
 
-    within(story())
+    within(scenario())
 
 
 def test_trying_out_sends_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             done = await here.call(
                 "message.action", channel="twin", action="send", params={"to": "twin:ann ", "message": "x"}, dryRun=True
             )  # fmt: skip
@@ -237,7 +239,7 @@ def test_trying_out_sends_nothing(tmp_path: Path) -> None:
             assert here.twin.taken == []
             assert (await here.call("outbox.list"))["items"] == []
 
-    within(story())
+    within(scenario())
 
 
 # ---- an agent's own ----------------------------------------------------------------------------------------------
@@ -248,17 +250,17 @@ def agent(address: ChatAddress, session: str = "agent:main:main") -> Caller:
     return Caller(kind="agent", name="run", session=session, grant=grant)
 
 
-async def use(here: House, caller: Caller, **arguments: Any) -> Any:
-    tools = here.memory.runs._tools  # the desk the house was made with
+async def use(here: ChannelHarness, caller: Caller, **arguments: Any) -> Any:
+    tools = here.memory.runs._tools  # the dispatcher of the harness
     assert tools is not None
     result = await tools.call(ToolCall(caller=caller, name="message", arguments=arguments, context=NULL_CONTEXT))
     return result.structured
 
 
 def test_an_agent_is_where_it_is_and_may_not_reach_across(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin(can=("send", "thread"))
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             caller = agent(here.at("ann", "t7"))
             done = await use(here, caller, action="send", message="here")
             assert (done["to"], done["threadId"]) == ("ann", "t7")
@@ -284,94 +286,94 @@ def test_an_agent_is_where_it_is_and_may_not_reach_across(tmp_path: Path) -> Non
             here.config = {**OPEN, "tools": {"message": {"allowCrossContextSend": True}}}
             await use(here, caller, action="send", channel="local", target="room", message="x")
 
-    within(story())
+    within(scenario())
 
 
 def test_an_agent_over_rpc_can_not_name_another_session(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             caller = agent(here.at("ann"))
             done = await here.call("message:send", caller, message="mine", sessionKey="agent:main:other")
             assert done["to"] == "ann"
             (mail,) = await here.books.outbox.list_direct_sends("agent:main:main", since=0)
             assert mail.origin == "tool"
 
-    within(story())
+    within(scenario())
 
 
 def test_the_account_an_agent_is_bound_to_speaks_for_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         binding = {"agentId": "main", "match": {"channel": "twin", "accountId": "second"}}
         config = {"channels": {"twin": {"accounts": {"default": {}, "second": {}}}}, "bindings": [binding]}
-        async with house(tmp_path, config=config) as here:
+        async with open_channels(tmp_path, config=config) as here:
             await here.call("message.action", action="send", agentId="main", params={"to": "twin:x", "message": "y"})
             assert here.twins["second"].taken == [("x", "y")]
             await here.call("message.action", action="send", params={"to": "twin:x", "message": "z"})
             assert here.twins["default"].taken == [("x", "z")]
 
-    within(story())
+    within(scenario())
 
 
 def test_an_attachment_too_large_is_refused_before_it_is_stored(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config={"channels": {"local": {"mediaMaxMb": 0.0001}}}) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config={"channels": {"local": {"mediaMaxMb": 0.0001}}}) as here:
             file = Attachment(mime_type="text/plain", data=b"x" * 200)
             where = ChatAddress(channel="local", account="default", to="room")
             with pytest.raises(ChannelRefused, match="larger than 104 bytes"):
-                await here.mailroom.post(where, OutboundMessage(attachments=(file,)), key="k")
+                await here.service.post(where, OutboundMessage(attachments=(file,)), key="k")
 
-    within(story())
+    within(scenario())
 
 
 # ---- accounts that come and go ---------------------------------------------------------------------------------------
 
 
 def test_a_change_of_config_touches_only_what_it_names(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         both: dict[str, Any] = {"channels": {"twin": {"accounts": {"default": {}, "second": {}}}}}
-        async with house(tmp_path, config=both) as here:
-            first = here.mailroom.accounts.get("twin", "default")
+        async with open_channels(tmp_path, config=both) as here:
+            first = here.service.accounts.get("twin", "default")
             here.config = {"channels": {"twin": {"accounts": {"default": {}, "second": {"allowFrom": ["x"]}}}}}
-            await here.mailroom.runner.apply_config()
-            assert here.mailroom.accounts.get("twin", "default") is first
+            await here.service.runner.apply_config()
+            assert here.service.accounts.get("twin", "default") is first
             here.config = {"channels": {"twin": {"accounts": {"default": {}}}, "pigeon": {}}}
-            await here.mailroom.runner.apply_config()
+            await here.service.runner.apply_config()
             status = await here.call("channels.status")
             assert status["channelOrder"] == ["local", "twin"]
             assert [row["accountId"] for row in status["channelAccounts"]["twin"]] == ["default"]
             assert status["statusIssues"][0]["message"] == "there is no channel pigeon; there are local, twin"
             here.config = {"channels": {"twin": {"dmPolicy": "everybody"}}}
-            await here.mailroom.runner.apply_config()
+            await here.service.runner.apply_config()
             status = await here.call("channels.status")
             assert "dmPolicy" in status["statusIssues"][-1]["message"]
             assert (
-                here.mailroom.accounts.get("twin", "default") is first
+                here.service.accounts.get("twin", "default") is first
             )  # a config that can't be followed changes nothing
 
-    within(story())
+    within(scenario())
 
 
 def test_a_channel_that_is_refused_waits_for_a_person(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin()
         twin.runs = [ChannelRefused("the token is wrong; set channels.twin.token")]
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             await asyncio.sleep(0)
             row = (await here.call("channels.status"))["channelAccounts"]["twin"][0]
             assert (row["state"], row["lastError"]) == ("refused", "the token is wrong; set channels.twin.token")
             assert twin.run_count == 1
             await here.call("channels.restart", channel="twin")
-            await here.mailroom.post(here.at("ann"), OutboundMessage(text="x"), key="k", wait=WAIT)
+            await here.service.post(here.at("ann"), OutboundMessage(text="x"), key="k", wait=WAIT)
             assert twin.taken == [("ann", "x")]
 
-    within(story())
+    within(scenario())
 
 
 def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) -> None:
     """Neither of a message sent now, nor of one whose row still names the place; the file itself is there."""
 
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             folder = tmp_path / "media"
             folder.mkdir(exist_ok=True)
             (folder / "plan.txt").write_text("the plan")
@@ -390,4 +392,4 @@ def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) 
             assert str(tmp_path) not in json.dumps([told, [event.payload for event in here.events]], default=str)
             assert base64.b64decode(file["files"][0]["content"]) == b"the plan"
 
-    within(story())
+    within(scenario())

@@ -26,8 +26,8 @@ from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.policy import PolicyDecision
 from openclaw_mcp.tools.registry import ToolRegistry
 
-from .gateways import WAIT, Twin, house, within
-from .test_inbox import quickly, settled, told
+from .gateways import WAIT, Twin, open_channels, within
+from .test_inbox import quickly, receive, settled
 
 
 @pytest.fixture(autouse=True)
@@ -53,27 +53,27 @@ def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_sent_message_that_can_not_be_copied_to_its_transcript_holds_up_none_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             monkeypatch.setattr(here.memory.sessions, "append", failing_once(here.memory.sessions.append))
             first = OutboundMessage(text="first")
-            posted = await here.mailroom.post(here.at("ann"), first, key="1", wait=WAIT, session="agent:main:main")
+            posted = await here.service.post(here.at("ann"), first, key="1", wait=WAIT, session="agent:main:main")
             assert posted.status == "sent"
-            await here.mailroom.post(here.at("ann"), OutboundMessage(text="second"), key="2")
+            await here.service.post(here.at("ann"), OutboundMessage(text="second"), key="2")
             assert await here.twin.has(2) == [("ann", "first"), ("ann", "second")]
 
-    within(story())
+    within(scenario())
 
 
 def test_progress_that_can_not_be_stored_stops_no_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             monkeypatch.setattr(here.books.outbox, "update", failing_once(here.books.outbox.update))
             for number in range(2):
-                await here.mailroom.post(here.at("ann"), OutboundMessage(text=str(number)), key=str(number))
+                await here.service.post(here.at("ann"), OutboundMessage(text=str(number)), key=str(number))
             assert await here.twin.has(2) == [("ann", "0"), ("ann", "1")]
 
-    within(story())
+    within(scenario())
 
 
 def test_the_outbox_looks_for_messages_of_dead_processes_after_a_failure_too(
@@ -86,50 +86,50 @@ def test_the_outbox_looks_for_messages_of_dead_processes_after_a_failure_too(
         pruned.set()
         return 0
 
-    async def story() -> None:
+    async def scenario() -> None:
         monkeypatch.setattr(SqlOutbox, "prune", failing_once(prune))
-        async with house(tmp_path), asyncio.timeout(WAIT):
+        async with open_channels(tmp_path), asyncio.timeout(WAIT):
             await pruned.wait()
 
-    within(story())
+    within(scenario())
 
 
 def test_messages_that_can_not_be_joined_are_answered_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=quickly(debounce=100)) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=quickly(debounce=100)) as here:
             monkeypatch.setattr(here.books.inbox, "merge", failing_once(here.books.inbox.merge))
-            await told(here, "!say one", id="1")
-            await told(here, "!say two", id="2")
-            await told(here, "/whoami", id="3")
+            await receive(here, "!say one", id="1")
+            await receive(here, "!say two", id="2")
+            await receive(here, "/whoami", id="3")
             texts = [text for _, text in await here.twin.has(3)]
             assert {"one", "two"} <= set(texts)
             await settled(here)
 
-    within(story())
+    within(scenario())
 
 
 def test_what_arrives_is_answered_after_the_inbox_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         monkeypatch.setattr(SqlInbox, "pending", failing_once(SqlInbox.pending))
-        async with house(tmp_path) as here:
-            await told(here, "!say here", id="1")
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!say here", id="1")
             assert await here.twin.has(1) == [("ann", "here")]
 
-    within(story())
+    within(scenario())
 
 
 def test_completed_entries_are_stored_after_a_failure_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             monkeypatch.setattr(here.books.inbox, "mark_complete", failing_once(here.books.inbox.mark_complete))
-            await told(here, "!say here", id="1")
+            await receive(here, "!say here", id="1")
             await settled(here)
 
-    within(story())
+    within(scenario())
 
 
 def test_a_failing_typing_indicator_is_logged_and_the_reply_sent(
@@ -139,12 +139,12 @@ def test_a_failing_typing_indicator_is_logged_and_the_reply_sent(
         async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
             raise RuntimeError("unexpected")
 
-    async def story() -> None:
-        async with house(tmp_path, twin=Untypable(can=("send", "typing"))) as here:
-            await told(here, "!say here", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Untypable(can=("send", "typing"))) as here:
+            await receive(here, "!say here", id="1")
             assert await here.twin.has(1) == [("ann", "here")]
 
-    within(story())
+    within(scenario())
     assert [record for record in caplog.records if "typing" in record.getMessage() and record.exc_info]
 
 
@@ -161,9 +161,9 @@ def test_a_channel_that_fails_to_close_keeps_no_other_from_closing(
             await asyncio.sleep(0.01)
             closed.append(self.account)
 
-    async def story() -> None:
+    async def scenario() -> None:
         config: Json = {"channels": {"twin": {"accounts": {"default": {}, "second": {}}}}}
-        async with house(tmp_path, config=config, twin=Closable()) as here:
+        async with open_channels(tmp_path, config=config, twin=Closable()) as here:
             assert here.twins["second"].run_count == 1
         assert closed == ["second"]
 
@@ -172,35 +172,35 @@ def test_a_channel_that_fails_to_close_keeps_no_other_from_closing(
         return twin
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.gateway.channels.gateways.House._make", second)
-        within(story())
+        patch.setattr("tests.gateway.channels.gateways.ChannelHarness._make", second)
+        within(scenario())
     assert any("closing failed" in record.getMessage() for record in caplog.records)
 
 
 def test_a_file_that_can_not_be_loaded_leaves_no_other_unawaited(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             params = {"to": "room", "message": "x", "mediaUrls": ["/nowhere/a.png", "/nowhere/b.png"]}
             with pytest.raises(RpcError):
                 await here.call("message.action", channel="local", action="send", params=params)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        within(story())
+        within(scenario())
         gc.collect()
     assert not [each for each in caught if "never awaited" in str(each.message)]
 
 
 @pytest.mark.parametrize("rules", [{"mediaMaxMb": 0.000001}, {"actions": {"attachment": False}}])
 def test_a_file_that_the_config_forbids_is_named_and_the_reply_still_sent(tmp_path: Path, rules: Json) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config={"channels": {"local": rules}}) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config={"channels": {"local": rules}}) as here:
             file = {"mimeType": "image/png", "fileName": "a.png", "content": "aGVsbG8="}
             await here.call("local.send", text="!say look\n!return", attachments=[file])
             messages = await here.until(lambda found: len(found) == 2)
             assert messages[1]["text"] == "look\n[a.png: this channel can't carry it]"
 
-    within(story())
+    within(scenario())
 
 
 # ---- following the config ----------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ async def started(twin: Twin) -> None:
 
 
 def test_the_config_is_followed_after_one_that_broke_a_factory(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config, twin = FakeConfig(), Twin()
         async with following(tmp_path, config, twin) as services:
             config.change({"twin": {"accounts": {"broken": {}}}})
@@ -251,13 +251,13 @@ def test_the_config_is_followed_after_one_that_broke_a_factory(tmp_path: Path) -
             await started(twin)
             assert "internal error" in services.channels.accounts.issues["twin", "broken"]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_config_that_could_not_be_applied_is_applied_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config, twin = FakeConfig(), Twin()
         async with following(tmp_path, config, twin) as services:
             runner = services.channels.runner
@@ -266,5 +266,5 @@ def test_a_config_that_could_not_be_applied_is_applied_after_a_while(
             await started(twin)
 
     caplog.set_level(logging.ERROR)
-    within(story())
+    within(scenario())
     assert any("config follower failed" in record.getMessage() for record in caplog.records)

@@ -19,17 +19,17 @@ from openclaw_mcp.gateway.channels import attachments
 from openclaw_mcp.gateway.channels.inbound_handler import message_grant
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 
-from .gateways import WAIT, House, Twin, house, within
+from .gateways import WAIT, ChannelHarness, Twin, open_channels, within
 
 NOBODY: dict[str, Any] = {"channels": {"twin": {}}}
 
 
-async def told(here: House, text: str, *, id: str, **more: Any) -> None:
+async def receive(here: ChannelHarness, text: str, *, id: str, **more: Any) -> None:
     assert here.twin.hear is not None
-    await here.twin.hear(here.twin.heard(text, id=id, **more))
+    await here.twin.hear(here.twin.build_message(text, id=id, **more))
 
 
-async def settled(here: House) -> None:
+async def settled(here: ChannelHarness) -> None:
     """Until nothing is owed for anything that arrived."""
     async with asyncio.timeout(WAIT):
         while await here.books.inbox.pending(after=0):  # noqa: ASYNC110  (the store's state)
@@ -37,202 +37,202 @@ async def settled(here: House) -> None:
 
 
 def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin(can=("send", "thread", "typing"))
-        async with house(tmp_path, twin=twin) as here:
-            await told(here, "!say hello Ann", id="1", address=here.at("ann", "t1"))
+        async with open_channels(tmp_path, twin=twin) as here:
+            await receive(here, "!say hello Ann", id="1", address=here.at("ann", "t1"))
             assert await twin.has(1) == [("ann", "hello Ann")]
             assert twin.typed > 0
-            assert await here.mailroom.find_address("agent:main:twin:direct:ann:thread:t1") == here.at("ann", "t1")
+            assert await here.service.find_address("agent:main:twin:direct:ann:thread:t1") == here.at("ann", "t1")
 
-    within(story())
+    within(scenario())
 
 
 def test_the_same_message_told_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!say once", id="1")
-            await told(here, "!say once", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!say once", id="1")
+            await receive(here, "!say once", id="1")
             await settled(here)
-        async with house(tmp_path) as again:
-            await told(again, "!say once", id="1")
-            await told(again, "!say another", id="2")
+        async with open_channels(tmp_path) as again:
+            await receive(again, "!say once", id="1")
+            await receive(again, "!say another", id="2")
             assert await again.twin.has(1) == [("ann", "another")]
 
-    within(story())
+    within(scenario())
 
 
 def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, asleep=True) as here:
-            heard = here.twin.heard("!say late but here", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path, asleep=True) as here:
+            heard = here.twin.build_message("!say late but here", id="1")
             assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
-        async with house(tmp_path) as again:
+        async with open_channels(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "late but here")]
             await settled(again)
 
-    within(story())
+    within(scenario())
 
 
 def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, asleep=True) as here:
-            heard = here.twin.heard("!say ready", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path, asleep=True) as here:
+            heard = here.twin.build_message("!say ready", id="1")
             arrival = await here.books.inbox.add(heard)
             assert arrival is not None
             session = NewSession(key="agent:main:twin:direct:ann", agent_id="main", classification="main")
             await here.memory.runs.submit(RunRequest(run_id="twin:default:1", session=session, message="!say ready"))
             assert await here.memory.runs.wait("twin:default:1", seconds=WAIT)
             await here.books.inbox.link_run(arrival.id, run_id="twin:default:1", session=session.key)
-        async with house(tmp_path) as again:
+        async with open_channels(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "ready")]
             await settled(again)
-        async with house(tmp_path) as third:
-            await told(third, "!say more", id="2")
+        async with open_channels(tmp_path) as third:
+            await receive(third, "!say more", id="2")
             assert await third.twin.has(1) == [("ann", "more")]
 
-    within(story())
+    within(scenario())
 
 
 def test_an_agent_that_was_cut_short_says_so(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!sleep 600", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!sleep 600", id="1")
             async with asyncio.timeout(WAIT):
                 while (await here.books.inbox.pending(after=0))[0].status != "asked":  # noqa: ASYNC110  (the store's)
                     await asyncio.sleep(0.01)
-        async with house(tmp_path) as again:
+        async with open_channels(tmp_path) as again:
             ((to, text),) = await again.twin.has(1)
             assert to == "ann"
             assert text == "⚠️ The gateway restarted before the answer was ready. Please ask again."
 
-    within(story())
+    within(scenario())
 
 
 def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = {
             "channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}},
             "messages": {"queue": {"mode": "followup"}},
         }
-        async with house(tmp_path, config=config) as here:
+        async with open_channels(tmp_path, config=config) as here:
             for number in range(60):
-                await told(here, f"!say answer {number}", id=str(number))
+                await receive(here, f"!say answer {number}", id=str(number))
             taken = await here.twin.has(60)
             assert [text for _, text in taken] == [f"answer {number}" for number in range(60)]
 
-    within(story())
+    within(scenario())
 
 
 def test_messages_that_come_together_are_answered_together_by_default(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!sleep 3\n!say first", id="0")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!sleep 3\n!say first", id="0")
             for number in range(1, 5):
-                await told(here, f"!say part {number}", id=str(number))
+                await receive(here, f"!say part {number}", id=str(number))
             assert await here.twin.has(2) == [("ann", "first"), ("ann", "part 1part 2part 3part 4")]
             await settled(here)
 
-    within(story())
+    within(scenario())
 
 
 def test_stop_does_not_wait_behind_what_it_stops(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!sleep 600", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!sleep 600", id="1")
             async with asyncio.timeout(WAIT):
                 while here.memory.runs.is_idle:  # noqa: ASYNC110  (another room's state)
                     await asyncio.sleep(0.01)
-            await told(here, "/stop", id="2")
+            await receive(here, "/stop", id="2")
             assert await here.twin.has(1) == [("ann", "Stopped.")]
             await settled(here)
             assert len(here.twin.taken) == 1  # what was stopped does not answer
 
-    within(story())
+    within(scenario())
 
 
 def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!say one", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!say one", id="1")
             await here.twin.has(1)
-            await told(here, "/new !say two", id="2")
+            await receive(here, "/new !say two", id="2")
             assert await here.twin.has(3) == [("ann", "one"), ("ann", "A new conversation begins."), ("ann", "two")]
             page = await here.memory.sessions.history("agent:main:twin:direct:ann", limit=10)
             assert page.messages[0].body["content"] == "!say two"
 
-    within(story())
+    within(scenario())
 
 
 def test_strangers_get_a_code_once_and_nothing_else_until_they_are_let_in(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=NOBODY) as here:
-            await told(here, "!say secret", id="1")
-            await told(here, "!say secret", id="2")
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=NOBODY) as here:
+            await receive(here, "!say secret", id="1")
+            await receive(here, "!say secret", id="2")
             ((_, words),) = await here.twin.has(1)
             await settled(here)
             assert len(here.twin.taken) == 1
             (person,) = (await here.call("channels.pairing.list"))["requests"]
             assert (person["sender"], person["code"] in words) == ("ann", True)
             await here.call("channels.pairing.approve", channel="twin", code=person["code"].lower())
-            await told(here, "!say welcome", id="3")
+            await receive(here, "!say welcome", id="3")
             assert (await here.twin.has(2))[1] == ("ann", "welcome")
-        async with house(tmp_path, config=NOBODY) as again:
-            await told(again, "!say still known", id="4")
+        async with open_channels(tmp_path, config=NOBODY) as again:
+            await receive(again, "!say still known", id="4")
             assert await again.twin.has(1) == [("ann", "still known")]
             await again.call("channels.pairing.remove", channel="twin", sender="ann")
-            await told(again, "!say no longer", id="5")
+            await receive(again, "!say no longer", id="5")
             assert "pairing code" in (await again.twin.has(2))[1][1]
 
-    within(story())
+    within(scenario())
 
 
 def test_codes_are_not_handed_out_without_end(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=NOBODY) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=NOBODY) as here:
             for number in range(10):
-                await told(here, "let me in", id=str(number), to=f"stranger{number}")
+                await receive(here, "let me in", id=str(number), to=f"unknown{number}")
             await settled(here)
             await here.twin.has(3)
             assert len((await here.call("channels.pairing.list"))["requests"]) == 3
             assert len(here.twin.taken) == 3
-            with pytest.raises(Exception, match="nobody on twin waits with this code"):
+            with pytest.raises(Exception, match="no sender on twin waits with this code"):
                 await here.call("channels.pairing.approve", channel="twin", code="AAAAAAAA")
 
-    within(story())
+    within(scenario())
 
 
 def test_a_group_is_answered_only_when_it_speaks_to_us(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = {"channels": {"twin": {"groupPolicy": "open"}}}
-        async with house(tmp_path, config=config) as here:
+        async with open_channels(tmp_path, config=config) as here:
             ann = Sender(id="ann", name="Ann")
-            await told(here, "!say no", id="1", to="team", chat="group", sender=ann)
-            await told(here, "please\n!say yes", id="2", to="team", chat="group", sender=ann, mentioned=True)
+            await receive(here, "!say no", id="1", to="team", chat="group", sender=ann)
+            await receive(here, "please\n!say yes", id="2", to="team", chat="group", sender=ann, mentioned=True)
             assert await here.twin.has(1) == [("team", "yes")]
             await settled(here)
             page = await here.memory.sessions.history("agent:main:twin:group:team", limit=10)
             assert page.messages[0].body["content"] == "Ann: please\n!say yes"
 
-    within(story())
+    within(scenario())
 
 
 def test_what_the_tool_sent_to_this_conversation_is_the_answer(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             order = json.dumps({"action": "send", "message": "from the tool"})
-            await told(here, f"!tool message {order}\n!say from the tool, again", id="1")
+            await receive(here, f"!tool message {order}\n!say from the tool, again", id="1")
             await settled(here)
             assert here.twin.taken == [("ann", "from the tool")]
             elsewhere = json.dumps({"action": "send", "target": "bob", "message": "for Bob"})
-            await told(here, f"!tool message {elsewhere}\n!say told Bob", id="2")
+            await receive(here, f"!tool message {elsewhere}\n!say told Bob", id="2")
             await settled(here)
             taken = await here.twin.has(3)
             assert taken[1] == ("bob", "for Bob")
             assert taken[2][0] == "ann"
             assert taken[2][1].endswith("told Bob")
 
-    within(story())
+    within(scenario())
 
 
 class Starter:
@@ -248,30 +248,30 @@ class Starter:
 
 
 def test_a_program_the_run_started_may_have_answered_too(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, runtime=Starter()) as here:
-            await told(here, "hello", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path, runtime=Starter()) as here:
+            await receive(here, "hello", id="1")
             await settled(here)
             assert here.twin.taken == []
 
-    within(story())
+    within(scenario())
 
 
 def test_silence_tags_and_promises(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            await told(here, "!say NO_REPLY", id="1")
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            await receive(here, "!say NO_REPLY", id="1")
             await settled(here)
-            await told(here, "!say I'll remind you tomorrow.", id="2")
+            await receive(here, "!say I'll remind you tomorrow.", id="2")
             ((_, text),) = await here.twin.has(1)
             assert "no reminder was scheduled" in text
 
-    within(story())
+    within(scenario())
 
 
 def test_files_come_back_whole_over_the_local_channel(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             file = {"mimeType": "image/png", "fileName": "a.png", "content": "aGVsbG8="}
             await here.call("local.send", text="!return", attachments=[file])
             seen = await here.until(lambda messages: len(messages) == 2)
@@ -279,17 +279,17 @@ def test_files_come_back_whole_over_the_local_channel(tmp_path: Path) -> None:
             files = await here.call("local.file", messageId=seen[1]["id"])
             assert files["files"][0]["content"] == "aGVsbG8="
 
-    within(story())
+    within(scenario())
 
 
 def test_what_a_channel_can_not_carry_is_named_and_the_answer_still_sent(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             picture = Attachment(mime_type="image/png", name="a.png", data=b"x")
-            await told(here, "!say look\n!return", id="1", attachments=(picture,))
+            await receive(here, "!say look\n!return", id="1", attachments=(picture,))
             assert await here.twin.has(1) == [("ann", "look\n[a.png: this channel can't carry it]")]
 
-    within(story())
+    within(scenario())
 
 
 def quickly(debounce: int = 300, **inbound: Any) -> Any:
@@ -299,61 +299,61 @@ def quickly(debounce: int = 300, **inbound: Any) -> Any:
 
 
 def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=quickly(debounce=60_000)) as here:
-            await told(here, "one", id="1")
-            await told(here, "two", id="2", files=lying("b.png"))
-            await told(here, "three", id="3")
-            await told(here, "/whoami", id="4")  # an order: nothing more is waited for
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=quickly(debounce=60_000)) as here:
+            await receive(here, "one", id="1")
+            await receive(here, "two", id="2", files=lying("b.png"))
+            await receive(here, "three", id="3")
+            await receive(here, "/whoami", id="4")  # an order: nothing more is waited for
             ((to, text),) = [each for each in await here.twin.has(2) if "You said: " in each[1]]
             assert (to, text.partition("You said: ")[2]) == (
                 "ann", "one\ntwo\nthree\nAttached: b.png (image/png, 0 bytes)",
             )  # fmt: skip
             await settled(here)
-        async with house(tmp_path, config=quickly()) as here:
-            await told(here, "two", id="2")  # told again: known
-            await told(here, "!say five", id="5")  # and a pause
+        async with open_channels(tmp_path, config=quickly()) as here:
+            await receive(here, "two", id="2")  # told again: known
+            await receive(here, "!say five", id="5")  # and a pause
             assert await here.twin.has(1) == [("ann", "five")]
 
-    within(story())
+    within(scenario())
 
 
 def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=quickly()) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=quickly()) as here:
             group: Any = {"chat": "group", "address": here.at("family"), "mentioned": True}
-            await told(here, "for me", id="1", sender=Sender(id="ann"), **group)
-            await told(here, "and for me", id="2", sender=Sender(id="bob"), **group)
+            await receive(here, "for me", id="1", sender=Sender(id="ann"), **group)
+            await receive(here, "and for me", id="2", sender=Sender(id="bob"), **group)
             said = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
             assert said == ["ann: for me", "bob: and for me"]
-            await told(here, "/status", id="3")
-            await told(here, "!say five", id="4")
+            await receive(here, "/status", id="3")
+            await receive(here, "!say five", id="4")
             texts = [text for _, text in await here.twin.has(4)]
             assert [text.startswith("Session ") for text in texts].count(True) == 1
             assert "five" in texts
-        async with house(tmp_path, config=quickly(byChannel={"twin": 0})) as here:
+        async with open_channels(tmp_path, config=quickly(byChannel={"twin": 0})) as here:
             for number in range(5, 8):
-                await told(here, f"!say {number}", id=str(number))
+                await receive(here, f"!say {number}", id=str(number))
             assert [text for _, text in await here.twin.has(3)] == ["5", "6", "7"]
 
-    within(story())
+    within(scenario())
 
 
 def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_left(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, asleep=True) as here:
-            first = await here.books.inbox.add(here.twin.heard("one", id="1"))
-            second = await here.books.inbox.add(here.twin.heard("two", id="2"))
+    async def scenario() -> None:
+        async with open_channels(tmp_path, asleep=True) as here:
+            first = await here.books.inbox.add(here.twin.build_message("one", id="1"))
+            second = await here.books.inbox.add(here.twin.build_message("two", id="2"))
             assert first is not None
             assert second is not None
-            whole = here.twin.heard("one\ntwo", id="1")
+            whole = here.twin.build_message("one\ntwo", id="1")
             await here.books.inbox.merge(first.id, whole, others=[second.id])  # and then the process died
-        async with house(tmp_path, config=quickly()) as again:
-            await told(again, "three", id="3")
+        async with open_channels(tmp_path, config=quickly()) as again:
+            await receive(again, "three", id="3")
             said = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
             assert said == ["one\ntwo", "three"]
 
-    within(story())
+    within(scenario())
 
 
 class Shelf(Twin):
@@ -376,20 +376,20 @@ def lying(name: str) -> Any:
 
 
 def test_a_file_is_fetched_only_once_its_sender_may_write_and_speaks_to_us(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shelf = Shelf()
         config = {"channels": {"twin": {"allowFrom": ["ann"], "dmPolicy": "pairing"}}}
-        async with house(tmp_path, config=config, twin=shelf) as here:
-            await told(here, "open this", id="1", to="mallory", files=lying("trap.png"))
+        async with open_channels(tmp_path, config=config, twin=shelf) as here:
+            await receive(here, "open this", id="1", to="mallory", files=lying("trap.png"))
             group = {"chat": "group", "address": here.at("family"), "sender": Sender(id="ann")}
-            await told(here, "for the others", id="2", files=lying("family.png"), **group)
-            await told(here, "!say look\n!return", id="3", files=lying("mine.png"))
+            await receive(here, "for the others", id="2", files=lying("family.png"), **group)
+            await receive(here, "!say look\n!return", id="3", files=lying("mine.png"))
             taken = await shelf.has(2)
             await settled(here)
             assert ("ann", "look\n[mine.png: this channel can't carry it]") in taken
             assert shelf.asked == ["mine.png"]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_named(
@@ -397,45 +397,45 @@ def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_name
 ) -> None:
     monkeypatch.setattr(attachments, "FIRST_WAIT", 0.0)
 
-    async def story() -> None:
-        async with house(tmp_path, asleep=True) as here:
-            heard = here.twin.heard("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
+    async def scenario() -> None:
+        async with open_channels(tmp_path, asleep=True) as here:
+            heard = here.twin.build_message("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
             assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
         shelf = Shelf()
         shelf.trouble = [ChannelError("a moment"), ChannelRefused("gone")]
-        async with house(tmp_path, twin=shelf):
+        async with open_channels(tmp_path, twin=shelf):
             ((_, text),) = await shelf.has(1)
             assert shelf.asked == ["a.png", "a.png", "b.png"]
             assert text == "both\n[a.png: this channel can't carry it]\n[b.png: this channel can't carry it]"
 
-    within(story())
+    within(scenario())
 
 
 def test_an_account_that_is_gone_owes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            lost = here.twin.heard("hello", id="1", address=ChatAddress(channel="gone", account="x", to="y"))
-            await here.mailroom.inbound.receive(lost)
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            lost = here.twin.build_message("hello", id="1", address=ChatAddress(channel="gone", account="x", to="y"))
+            await here.service.inbound.receive(lost)
             await settled(here)
 
-    within(story())
+    within(scenario())
 
 
 def test_a_channel_that_breaks_is_started_again_and_one_that_is_refused_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin()
         twin.runs = [ChannelError("connection lost"), RuntimeError("a bug")]
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             async with asyncio.timeout(WAIT):
                 while twin.run_count < 3:  # noqa: ASYNC110  (another task's state)
                     await asyncio.sleep(0.01)
-            await told(here, "!say back", id="1")
+            await receive(here, "!say back", id="1")
             assert await twin.has(1) == [("ann", "back")]
 
     monkeypatch.setattr("openclaw_mcp.gateway.channels.account_runner.FIRST_WAIT", 0.01)
-    within(story())
+    within(scenario())
 
 
 class Slow(Twin):
@@ -451,24 +451,24 @@ class Slow(Twin):
 
 
 def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Slow()
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             here.config = {"channels": {"twin": {"allowFrom": ["*"], "dmPolicy": "open", "replyToMode": "off"}}}
-            applying = asyncio.create_task(here.mailroom.runner.apply_config())
+            applying = asyncio.create_task(here.service.runner.apply_config())
             await asyncio.wait_for(twin.closing.wait(), WAIT)
-            await here.mailroom.inbound.receive(twin.heard("!say in between", id="1"))
+            await here.service.inbound.receive(twin.build_message("!say in between", id="1"))
             assert await twin.has(1) == [("ann", "in between")]
             twin.go.set()
             await applying
 
-    within(story())
+    within(scenario())
 
 
 def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         book = "agent:main:local:group:#team"
-        async with house(tmp_path) as here:
+        async with open_channels(tmp_path) as here:
             owner = Sender(id="owner")
             note = NewLocalMessage(
                 account="default", conversation="#team", sender=owner, text="do\n!say heard you", mine=False, key="k",
@@ -476,27 +476,27 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
             )  # fmt: skip
             await SqlLocalMessageRepository(here.memory.store).add(note)  # and then the process died
         config = {"channels": {"local": {"groupPolicy": "open"}}}
-        async with house(tmp_path, config=config) as again:
+        async with open_channels(tmp_path, config=config) as again:
             await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
-        async with house(tmp_path, config=config) as third:
+        async with open_channels(tmp_path, config=config) as third:
             await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
             await third.until(lambda seen: len(seen) == 4, "#team")
             page = await third.memory.sessions.history(book, limit=10)
             assert len(page.messages) == 4
 
-    within(story())
+    within(scenario())
 
 
 def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            twin, hear = here.twin, here.mailroom.inbound.receive
-            await here.mailroom.inbound.__aexit__()
-            await hear(twin.heard("!say kept for later", id="1"))
-        async with house(tmp_path) as again:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            twin, hear = here.twin, here.service.inbound.receive
+            await here.service.inbound.__aexit__()
+            await hear(twin.build_message("!say kept for later", id="1"))
+        async with open_channels(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "kept for later")]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> None:

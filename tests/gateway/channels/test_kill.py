@@ -63,7 +63,7 @@ async def ask_on(client: GatewayClient, done: Lane) -> None:
 
 
 async def burst_on(client: GatewayClient, acknowledged: set[int]) -> None:
-    """Many at once, so that a death finds letters stored, letters half-way and letters sent."""
+    """Many at once, so that a death finds messages stored, messages half-way and messages sent."""
 
     async def one(number: int) -> None:
         params = {"to": "hall", "channel": "local", "message": str(number), "idempotencyKey": f"hall-{number}"}

@@ -22,19 +22,19 @@ from openclaw_mcp.gateway.channels.local.channel import LocalChannel, LocalEvent
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
 from openclaw_mcp.store.store import open_store
 
-from .contract import ChannelContract, Worlds, key
+from .contract import ChannelContract, HarnessFactory, key
 
 ANN = Sender(id="ann", name="Ann")
 
 
-class LocalWorld:
+class LocalHarness:
     effect = "confetti"
 
     def __init__(self, channel: LocalChannel) -> None:
         self.channel = channel
         self.address = ChatAddress(channel="local", account="default", to="kitchen")
         self.elsewhere = ChatAddress(channel="local", account="default", to="garden")
-        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.typed: list[LocalEvent] = []
         channel.events.connect(lambda news: self.typed.append(news) if news.kind == "typing" else None)
 
@@ -57,23 +57,23 @@ class LocalWorld:
 
 
 @asynccontextmanager
-async def local_world(where: str) -> AsyncIterator[LocalWorld]:
+async def local_harness(where: str) -> AsyncIterator[LocalHarness]:
     async with open_store(where) as store:
-        world = LocalWorld(LocalChannel(SqlLocalMessageRepository(store)))
-        running = asyncio.create_task(world.channel.run(world.heard.put))
+        harness = LocalHarness(LocalChannel(SqlLocalMessageRepository(store)))
+        running = asyncio.create_task(harness.channel.run(harness.received.put))
         await asyncio.sleep(0)
-        assert world.channel._receiver is not None
-        await world.channel._receiver.ready.wait()  # a message sent before that would be delivered twice
+        assert harness.channel._receiver is not None
+        await harness.channel._receiver.ready.wait()  # a message sent before that would be delivered twice
         try:
-            yield world
+            yield harness
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Worlds:
-    return lambda: local_world(str(tmp_path / "openclaw.sqlite"))
+def harness(tmp_path: Path) -> HarnessFactory:
+    return lambda: local_harness(str(tmp_path / "openclaw.sqlite"))
 
 
 class TestLocal(ChannelContract):
@@ -85,19 +85,19 @@ class TestLocal(ChannelContract):
     )
 
 
-def test_conversations_are_there_after_reopening(world: Worlds) -> None:
-    async def story() -> None:
-        async with world() as first:
+def test_conversations_are_there_after_reopening(harness: HarnessFactory) -> None:
+    async def scenario() -> None:
+        async with harness() as first:
             await first.say("kept", attachments=[Attachment(mime_type="text/plain", name="a.txt", data=b"abc")])
-        async with world() as again:
+        async with harness() as again:
             (message,) = await again.sees()
-            assert (message.text, message.sender.id, message.attachments[0]["size"]) == ("kept", "ann", 3)
+            assert (message.text, message.sender.id, message.attachments[0].size) == ("kept", "ann", 3)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(str(tmp_path / "db.sqlite")) as store:
             channel = LocalChannel(SqlLocalMessageRepository(store))
             note = NewLocalMessage(account="default", conversation="c", sender=ANN, text="hi", mine=False, key="k")
@@ -105,22 +105,22 @@ def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
                 await channel.receive(note)
             assert await channel.read(ChatAddress(channel="local", account="default", to="c"), limit=1) == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 300, "a\nb"])
-def test_a_name_nobody_could_read_is_refused(name: str, world: Worlds) -> None:
-    async def story() -> None:
-        async with world() as here:
+def test_a_name_nobody_could_read_is_refused(name: str, harness: HarnessFactory) -> None:
+    async def scenario() -> None:
+        async with harness() as here:
             with pytest.raises(ChannelRefused, match="visible characters"):
                 here.channel.normalize_target(name)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_only_our_own_messages_can_be_edited_and_an_unknown_one_is_named(world: Worlds) -> None:
-    async def story() -> None:
-        async with world() as here:
+def test_only_our_own_messages_can_be_edited_and_an_unknown_one_is_named(harness: HarnessFactory) -> None:
+    async def scenario() -> None:
+        async with harness() as here:
             theirs = await here.say("mine")
             with pytest.raises(ChannelRefused, match="our own"):
                 await here.channel.edit(here.address, theirs, "changed")
@@ -128,4 +128,4 @@ def test_only_our_own_messages_can_be_edited_and_an_unknown_one_is_named(world: 
             with pytest.raises(ChannelRefused, match="no message"):
                 await here.channel.pin(here.elsewhere, sent.message_id)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -24,11 +24,11 @@ from openclaw_mcp.core.channel import (
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.gateway.channels.matrix import MatrixChannel, MatrixSettings
 
-from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, has, heard, key, one, until
+from .contract import PIXEL, WAIT, ChannelContract, HarnessFactory, files_of, has, key, one, receive_next, until
 from .synapse import Person, Synapse
 
 
-class MatrixWorld:
+class MatrixHarness:
     effect: str | None = None
     channel: Channel
 
@@ -36,7 +36,7 @@ class MatrixWorld:
         self.channel = channel
         self.ann = ann
         self.bot = bot
-        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address = self.elsewhere = self.nowhere = self.at("!nowhere:matrix.test")
 
     def at(self, room: str, thread: str | None = None) -> ChatAddress:
@@ -76,9 +76,9 @@ class MatrixWorld:
 
 
 @asynccontextmanager
-async def running(channel: MatrixChannel, heard: Any) -> AsyncIterator[None]:
+async def running(channel: MatrixChannel, on_message: Any) -> AsyncIterator[None]:
     """The channel at work, connected."""
-    task = asyncio.create_task(channel.run(heard))
+    task = asyncio.create_task(channel.run(on_message))
     try:
         async with asyncio.timeout(WAIT):
             while not (await channel.status())["connected"]:
@@ -92,16 +92,16 @@ async def running(channel: MatrixChannel, heard: Any) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def matrix_world(synapse: Synapse, folder: Path, **settings: Any) -> AsyncIterator[MatrixWorld]:
+async def matrix_harness(synapse: Synapse, folder: Path, **settings: Any) -> AsyncIterator[MatrixHarness]:
     ann, bot = synapse.register("ann"), synapse.register("bot")
     config = {"homeserver": synapse.url, "accessToken": bot.token, "autoJoin": "always", **settings}
     channel = MatrixChannel(MatrixSettings.read(config), account="default", folder=folder)
-    world = MatrixWorld(channel, ann, bot.user)
+    harness = MatrixHarness(channel, ann, bot.user)
     try:
-        async with running(channel, world.heard.put):
-            world.address = world.at(await world.meet(name="kitchen"))
-            world.elsewhere = world.at(await world.meet(name="garden"))
-            yield world
+        async with running(channel, harness.received.put):
+            harness.address = harness.at(await harness.meet(name="kitchen"))
+            harness.elsewhere = harness.at(await harness.meet(name="garden"))
+            yield harness
     finally:
         await channel.aclose()
         await ann.http.aclose()
@@ -109,8 +109,8 @@ async def matrix_world(synapse: Synapse, folder: Path, **settings: Any) -> Async
 
 
 @pytest.fixture
-def world(synapse: Synapse, tmp_path: Path) -> Worlds:
-    return lambda: matrix_world(synapse, tmp_path)
+def harness(synapse: Synapse, tmp_path: Path) -> HarnessFactory:
+    return lambda: matrix_harness(synapse, tmp_path)
 
 
 class TestMatrix(ChannelContract):
@@ -119,8 +119,8 @@ class TestMatrix(ChannelContract):
     lacks = ("test_an_effect_goes_along",)
 
 
-def told(world: Worlds, story: Any) -> None:
-    ChannelContract().told(world, story)
+def run_scenario(harness: HarnessFactory, scenario: Any) -> None:
+    ChannelContract().run_scenario(harness, scenario)
 
 
 def channel_of(synapse: Synapse, person: Person, folder: Path, **settings: Any) -> MatrixChannel:
@@ -144,7 +144,7 @@ async def pair(synapse: Synapse) -> AsyncIterator[tuple[Person, Person]]:
 def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_it(
     synapse: Synapse, tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (ann, bot):
             room = await ann.room(bot.user)
             await ann.send(room, {"msgtype": "m.text", "body": "long ago"})
@@ -165,16 +165,16 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
                 while texts[-1:] != [str(count - 1)]:
                     texts.append((await again.get()).text)
             await channel.aclose()
-            # What came last may be told again: we were stopped before we had noted that we have it.
+            # The last may be delivered again: we were stopped before we had noted that we have it.
             assert [text for text in texts if text != "now"] == [str(number) for number in range(count)]
             assert first.empty()
             assert again.empty()
 
-    bounded(story)
+    bounded(scenario)
 
 
 def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (ann, bot):
             room = await ann.room(bot.user)
             await bot.join(room)
@@ -195,14 +195,14 @@ def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_pa
                 assert (await kept.get()).id == id == tries[0]
             await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 # ---- who we are ----
 
 
 def test_a_password_logs_in_once_and_keeps_its_device(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (_, bot):
             devices = []
             for _round in range(2):
@@ -217,7 +217,7 @@ def test_a_password_logs_in_once_and_keeps_its_device(synapse: Synapse, tmp_path
             await channel.aclose()
             assert len(set(devices)) == 1
 
-    bounded(story)
+    bounded(scenario)
 
 
 @pytest.mark.parametrize(
@@ -233,18 +233,18 @@ def test_a_password_logs_in_once_and_keeps_its_device(synapse: Synapse, tmp_path
 def test_a_login_that_can_not_work_is_refused_in_clear_words(
     settings: dict[str, str], words: str, synapse: Synapse, tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (_, bot):
             channel = channel_of(synapse, bot, tmp_path, **settings)
             with pytest.raises(ChannelRefused, match=words):
                 await channel.run(asyncio.Queue[InboundMessage]().put)
             await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
-def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_login_that_ends_while_we_listen_is_for_a_person_and_messages_wait(synapse: Synapse, tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (ann, bot):
             room = await ann.room(bot.user)
             await bot.join(room)
@@ -260,11 +260,11 @@ def test_a_login_that_ends_while_we_listen_is_for_a_person_and_letters_wait(syna
                 await channel.send(place, OutboundMessage(text="later"), key=key())
             await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 def test_a_homeserver_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = MatrixSettings.read({"homeserver": "http://127.0.0.1:9", "accessToken": "x"})
         channel = MatrixChannel(settings, account="default", folder=tmp_path)
         with pytest.raises(ChannelError, match="did not answer") as caught:
@@ -272,14 +272,14 @@ def test_a_homeserver_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
         assert not isinstance(caught.value, ChannelRefused)
         await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 # ---- invitations and direct chats ----
 
 
 def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (ann, bot), pair(synapse) as (eve, _):
             channel = channel_of(synapse, bot, tmp_path, autoJoin="allowlist", autoJoinAllowlist=[ann.user])
             async with running(channel, asyncio.Queue[InboundMessage]().put):
@@ -290,64 +290,68 @@ def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp
                 assert bot.user not in members["joined"]
             await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 def test_no_invitation_is_accepted_unless_somebody_says_so() -> None:
     assert MatrixSettings.read({"homeserver": "https://matrix.test"}).auto_join == "off"
 
 
-def test_a_direct_chat_is_known_as_one_and_its_first_words_are_heard(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        room = await world.ann.room(is_direct=True)
-        await world.ann.call("POST", f"/rooms/{room}/invite", {"user_id": world.bot})
-        await world.ann.send(room, {"msgtype": "m.text", "body": "psst"})
-        message = await heard(world)
+def test_a_direct_chat_is_known_as_one_and_its_first_words_are_heard(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        room = await harness.ann.room(is_direct=True)
+        await harness.ann.call("POST", f"/rooms/{room}/invite", {"user_id": harness.bot})
+        await harness.ann.send(room, {"msgtype": "m.text", "body": "psst"})
+        message = await receive_next(harness)
         assert (message.chat, message.text, message.address.to) == ("direct", "psst", room)
-        assert message.sender == Sender(id=world.ann.user, name="Ann")  # a name without its server vouches for nobody
-        assert world.channel.normalize_target(world.ann.user.upper()) == room
+        assert message.sender == Sender(
+            id=harness.ann.user, name="Ann"
+        )  # a name without its server identifies no person
+        assert harness.channel.normalize_target(harness.ann.user.upper()) == room
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_third_in_the_room_makes_a_group_of_a_direct_chat(world: Worlds, synapse: Synapse) -> None:
-    async def story(world: MatrixWorld) -> None:
+def test_a_third_in_the_room_makes_a_group_of_a_direct_chat(harness: HarnessFactory, synapse: Synapse) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         eve = synapse.register("eve")
-        room = await world.ann.room(world.bot, is_direct=True)
-        await world.ann.until_member(room, world.bot)
-        await world.ann.call("POST", f"/rooms/{room}/invite", {"user_id": eve.user})
+        room = await harness.ann.room(harness.bot, is_direct=True)
+        await harness.ann.until_member(room, harness.bot)
+        await harness.ann.call("POST", f"/rooms/{room}/invite", {"user_id": eve.user})
         await eve.join(room)
         await eve.send(room, {"msgtype": "m.text", "body": "hello you two"})
-        assert (await heard(world)).chat == "group"
+        assert (await receive_next(harness)).chat == "group"
         await eve.http.aclose()
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_writing_to_a_person_opens_one_room_with_them(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        to = world.at(world.channel.normalize_target(f"user:{world.ann.user}"))
-        letters = [world.channel.send(to, OutboundMessage(text=text), key=key()) for text in ("one", "two")]
-        await asyncio.gather(*letters)
-        sync = await world.ann.call("GET", "/sync", timeout=0)
+def test_writing_to_a_person_opens_one_room_with_them(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        to = harness.at(harness.channel.normalize_target(f"user:{harness.ann.user}"))
+        messages = [harness.channel.send(to, OutboundMessage(text=text), key=key()) for text in ("one", "two")]
+        await asyncio.gather(*messages)
+        sync = await harness.ann.call("GET", "/sync", timeout=0)
         (room,) = sync["rooms"]["invite"]
-        await world.ann.join(room)
-        texts = {message.text for message in await world.ann.sees(room)}
+        await harness.ann.join(room)
+        texts = {message.text for message in await harness.ann.sees(room)}
         assert texts == {"one", "two"}
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_an_alias_names_a_room(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
+def test_an_alias_names_a_room(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         name = f"hall-{key()[:8]}"
-        room = await world.meet(room_alias_name=name)
-        receipt = await world.channel.send(world.at(f"#{name}:matrix.test"), OutboundMessage(text="by name"), key=key())
-        assert has(receipt.message_id)(await world.ann.sees(room))
+        room = await harness.meet(room_alias_name=name)
+        receipt = await harness.channel.send(
+            harness.at(f"#{name}:matrix.test"), OutboundMessage(text="by name"), key=key()
+        )
+        assert has(receipt.message_id)(await harness.ann.sees(room))
         with pytest.raises(ChannelRefused, match="no such room"):
-            await world.channel.send(world.at("#nothing-here:matrix.test"), OutboundMessage(text="x"), key=key())
+            await harness.channel.send(harness.at("#nothing-here:matrix.test"), OutboundMessage(text="x"), key=key())
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
 @pytest.mark.parametrize("target", ["kitchen", "#kitchen", "@ann", "!", "!a b", "12"])
@@ -366,135 +370,137 @@ def test_targets_have_one_spelling(tmp_path: Path) -> None:
     assert canonical("!roomOfVersionTwelve") == "!roomOfVersionTwelve"
 
 
-# ---- what is heard ----
+# ---- received messages ----
 
 
-def test_speaking_to_us_is_noticed_as_declared_or_by_name(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        room, bot = world.address.to, world.bot
+def test_speaking_to_us_is_noticed_as_declared_or_by_name(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        room, bot = harness.address.to, harness.bot
         declared = {"msgtype": "m.text", "body": "hey", "m.mentions": {"user_ids": [bot]}}
-        other = {"msgtype": "m.text", "body": f"not {bot}", "m.mentions": {"user_ids": [world.ann.user]}}
+        other = {"msgtype": "m.text", "body": f"not {bot}", "m.mentions": {"user_ids": [harness.ann.user]}}
         older = {"msgtype": "m.text", "body": "Bot: are you there?"}
-        nobody = {"msgtype": "m.text", "body": "robots are fine"}
-        for content in (declared, other, older, nobody):
-            await world.ann.send(room, content)
-        assert [(await heard(world)).mentioned for _ in range(4)] == [True, False, True, False]
+        unaddressed = {"msgtype": "m.text", "body": "robots are fine"}
+        for content in (declared, other, older, unaddressed):
+            await harness.ann.send(room, content)
+        assert [(await receive_next(harness)).mentioned for _ in range(4)] == [True, False, True, False]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_notices_edits_and_reactions_start_nothing_and_a_quoted_fallback_is_cut(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        room = world.address.to
-        id = await world.say("first")
-        await world.ann.send(room, {"msgtype": "m.notice", "body": "I am a program"})
+def test_notices_edits_and_reactions_start_nothing_and_a_quoted_fallback_is_cut(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        room = harness.address.to
+        id = await harness.say("first")
+        await harness.ann.send(room, {"msgtype": "m.notice", "body": "I am a program"})
         new = {"msgtype": "m.text", "body": "changed"}
         place = {"rel_type": "m.replace", "event_id": id}
-        await world.ann.send(room, {**new, "m.new_content": new, "m.relates_to": place})
+        await harness.ann.send(room, {**new, "m.new_content": new, "m.relates_to": place})
         mark = {"m.relates_to": {"rel_type": "m.annotation", "event_id": id, "key": "👀"}}
-        await world.ann.send(room, mark, kind="m.reaction")
-        await world.ann.send(room, {"msgtype": "m.image", "body": "odd", "url": 7, "m.relates_to": "nonsense"})
+        await harness.ann.send(room, mark, kind="m.reaction")
+        await harness.ann.send(room, {"msgtype": "m.image", "body": "odd", "url": 7, "m.relates_to": "nonsense"})
         answer = {"msgtype": "m.text", "body": "> <@ann:matrix.test> first\n\nsecond"}
-        await world.ann.send(room, {**answer, "m.relates_to": {"m.in_reply_to": {"event_id": id}}})
-        assert [(await heard(world)).text for _ in range(3)] == ["first", "", "second"]
-        assert world.heard.empty()
+        await harness.ann.send(room, {**answer, "m.relates_to": {"m.in_reply_to": {"event_id": id}}})
+        assert [(await receive_next(harness)).text for _ in range(3)] == ["first", "", "second"]
+        assert harness.received.empty()
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
 def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(synapse: Synapse, tmp_path: Path) -> None:
-    async def story(world: MatrixWorld) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         large = Attachment(mime_type="image/png", name="big.png", data=b"\x89" * 2_000_000)
-        await world.say("see this", attachments=[large])
-        message = await heard(world)
-        (file,) = await files_of(world, message)
+        await harness.say("see this", attachments=[large])
+        message = await receive_next(harness)
+        (file,) = await files_of(harness, message)
         assert (message.text, file.name, file.data) == ("see this", "big.png", None)
 
-    told(lambda: matrix_world(synapse, tmp_path, mediaMaxMb=1), story)
+    run_scenario(lambda: matrix_harness(synapse, tmp_path, mediaMaxMb=1), scenario)
 
 
 # ---- what is sent ----
 
 
-def test_markdown_is_shown_as_html_and_people_named_are_mentioned(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        text = f"**Look**, {world.ann.user}: <script>"
-        receipt = await world.channel.send(world.address, OutboundMessage(text=text), key=key())
-        content = one(await until(world, has(receipt.message_id)), receipt.message_id).extra["content"]
-        assert content["formatted_body"] == f"<strong>Look</strong>, {world.ann.user}: &lt;script&gt;"
-        assert content["m.mentions"] == {"user_ids": [world.ann.user]}
-        quiet = await world.channel.send(world.address, OutboundMessage(text="shh", silent=True), key=key())
-        content = one(await until(world, has(quiet.message_id)), quiet.message_id).extra["content"]
+def test_markdown_is_shown_as_html_and_people_named_are_mentioned(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        text = f"**Look**, {harness.ann.user}: <script>"
+        receipt = await harness.channel.send(harness.address, OutboundMessage(text=text), key=key())
+        content = one(await until(harness, has(receipt.message_id)), receipt.message_id).extra["content"]
+        assert content["formatted_body"] == f"<strong>Look</strong>, {harness.ann.user}: &lt;script&gt;"
+        assert content["m.mentions"] == {"user_ids": [harness.ann.user]}
+        quiet = await harness.channel.send(harness.address, OutboundMessage(text="shh", silent=True), key=key())
+        content = one(await until(harness, has(quiet.message_id)), quiet.message_id).extra["content"]
         assert (content["msgtype"], "formatted_body" in content) == ("m.notice", False)
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_several_files_go_out_in_order_and_once(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
+def test_several_files_go_out_in_order_and_once(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         files = (
             Attachment(mime_type="image/png", name="a.png", data=PIXEL),
             Attachment(mime_type="text/plain", name="b.txt", data=b"bee"),
         )
         same = key()
         for _ in range(2):
-            receipt = await world.channel.send(world.address, OutboundMessage(text="both", attachments=files), key=same)
-        end = await world.channel.send(world.address, OutboundMessage(text="end"), key=key())
-        seen = await until(world, has(end.message_id))
+            receipt = await harness.channel.send(
+                harness.address, OutboundMessage(text="both", attachments=files), key=same
+            )
+        end = await harness.channel.send(harness.address, OutboundMessage(text="end"), key=key())
+        seen = await until(harness, has(end.message_id))
         assert [message.text for message in seen] == ["both", "b.txt", "end"]
         assert receipt.extra["messageIds"] == [message.id for message in seen[:2]]
-        assert await world.ann.download(seen[1].extra["content"]["url"]) == b"bee"
+        assert await harness.ann.download(seen[1].extra["content"]["url"]) == b"bee"
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_server_that_asks_us_to_slow_down_is_told_apart(world: Worlds, synapse: Synapse) -> None:
-    async def story(world: MatrixWorld) -> None:
+def test_a_server_that_asks_us_to_slow_down_is_told_apart(harness: HarnessFactory, synapse: Synapse) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         admin = synapse.register("admin", admin=True)
-        path = f"{synapse.url}/_synapse/admin/v1/users/{world.bot}/override_ratelimit"
+        path = f"{synapse.url}/_synapse/admin/v1/users/{harness.bot}/override_ratelimit"
         await admin.call("POST", path, {"messages_per_second": 1, "burst_count": 1})
         await admin.http.aclose()
         with pytest.raises(ChannelBusy) as caught:
             for _ in range(20):
-                await world.channel.send(world.address, OutboundMessage(text="again"), key=key())
+                await harness.channel.send(harness.address, OutboundMessage(text="again"), key=key())
         assert 0 < caught.value.retry_after < 60
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_room_we_may_not_pin_in_says_so(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        room = await world.ann.room(world.bot)
-        await world.ann.until_member(room, world.bot)
-        id = await world.ann.send(room, {"msgtype": "m.text", "body": "pin me"})
+def test_a_room_we_may_not_pin_in_says_so(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        room = await harness.ann.room(harness.bot)
+        await harness.ann.until_member(room, harness.bot)
+        id = await harness.ann.send(room, {"msgtype": "m.text", "body": "pin me"})
         with pytest.raises(ChannelRefused, match="power"):
-            await world.channel.pin(world.at(room), id)
+            await harness.channel.pin(harness.at(room), id)
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
-        root = await world.say("root")
-        inside = world.at(world.address.to, root)
-        await world.channel.send(inside, OutboundMessage(text="inside"), key=key())
-        await world.channel.send(world.address, OutboundMessage(text="outside"), key=key())
-        assert [message.text for message in await world.channel.read(inside, limit=10)] == ["root", "inside"]
-        await world.channel.send_poll(world.address, Poll(question="Tea?", options=("yes", "no")), key=key())
-        (last,) = await world.channel.read(world.address, limit=1)
+def test_reading_a_thread_gives_that_thread_with_its_root_and_a_poll_its_options(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
+        root = await harness.say("root")
+        inside = harness.at(harness.address.to, root)
+        await harness.channel.send(inside, OutboundMessage(text="inside"), key=key())
+        await harness.channel.send(harness.address, OutboundMessage(text="outside"), key=key())
+        assert [message.text for message in await harness.channel.read(inside, limit=10)] == ["root", "inside"]
+        await harness.channel.send_poll(harness.address, Poll(question="Tea?", options=("yes", "no")), key=key())
+        (last,) = await harness.channel.read(harness.address, limit=1)
         assert last.extra["poll"] == {"question": "Tea?", "options": ["yes", "no"]}
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_nothing_goes_into_an_encrypted_room_in_the_open(world: Worlds) -> None:
-    async def story(world: MatrixWorld) -> None:
+def test_nothing_goes_into_an_encrypted_room_in_the_open(harness: HarnessFactory) -> None:
+    async def scenario(harness: MatrixHarness) -> None:
         rule = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
-        room = await world.meet(initial_state=[rule])
+        room = await harness.meet(initial_state=[rule])
         with pytest.raises(ChannelRefused, match="encrypted"):
-            await world.channel.send(world.at(room), OutboundMessage(text="secret"), key=key())
+            await harness.channel.send(harness.at(room), OutboundMessage(text="secret"), key=key())
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
 def test_encryption_without_its_library_says_what_to_install(
@@ -503,19 +509,19 @@ def test_encryption_without_its_library_says_what_to_install(
     monkeypatch.delitem(sys.modules, "openclaw_mcp.gateway.channels.matrix.encryption", raising=False)
     monkeypatch.setitem(sys.modules, "nio.crypto", None)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(synapse) as (_, bot):
             channel = channel_of(synapse, bot, tmp_path, encryption=True)
             with pytest.raises(ChannelRefused, match=r"openclaw-mcp\[matrix\]"):
                 await channel.run(asyncio.Queue[InboundMessage]().put)
             await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
-def bounded(story: Any) -> None:
+def bounded(scenario: Any) -> None:
     async def in_time() -> None:
         async with asyncio.timeout(WAIT * 4):
-            await story()
+            await scenario()
 
     asyncio.run(in_time())

@@ -17,7 +17,7 @@ from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.channel import Channel, ChatAddress, InboundMessage, OutboundMessage, StoredMessage
 from openclaw_mcp.gateway.channels.matrix import MatrixChannel, MatrixSettings
 
-from .contract import PIXEL, ChannelContract, Worlds, has, heard, key, one, until
+from .contract import PIXEL, ChannelContract, HarnessFactory, has, key, one, receive_next, until
 from .synapse import Person, Synapse, shown
 from .test_matrix import running
 
@@ -36,7 +36,7 @@ class EncryptedWorld:
         self.ann = ann
         self.client = client
         self.bot = bot
-        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address = self.elsewhere = self.nowhere = self.at("!nowhere:matrix.test")
 
     def at(self, room: str) -> ChatAddress:
@@ -121,11 +121,11 @@ async def encrypted_world(synapse: Synapse, folder: Path) -> AsyncIterator[Encry
     channel = MatrixChannel(MatrixSettings.read(config), account="default", folder=folder / "bot")
     try:
         async with nio_client(ann, folder) as client:
-            world = EncryptedWorld(channel, ann, client, bot.user, bot.token)
-            async with running(channel, world.heard.put):
-                world.address = world.at(await world.meet())
-                world.elsewhere = world.at(await world.meet())
-                yield world
+            harness = EncryptedWorld(channel, ann, client, bot.user, bot.token)
+            async with running(channel, harness.received.put):
+                harness.address = harness.at(await harness.meet())
+                harness.elsewhere = harness.at(await harness.meet())
+                yield harness
     finally:
         await channel.aclose()
         await ann.http.aclose()
@@ -133,7 +133,7 @@ async def encrypted_world(synapse: Synapse, folder: Path) -> AsyncIterator[Encry
 
 
 @pytest.fixture
-def world(synapse: Synapse, tmp_path: Path) -> Worlds:
+def harness(synapse: Synapse, tmp_path: Path) -> HarnessFactory:
     return lambda: encrypted_world(synapse, tmp_path)
 
 
@@ -143,68 +143,68 @@ class TestEncryptedMatrix(ChannelContract):
     lacks = ("test_an_effect_goes_along",)
 
 
-def told(world: Worlds, story: Any) -> None:
-    ChannelContract().told(world, story)
+def run_scenario(harness: HarnessFactory, scenario: Any) -> None:
+    ChannelContract().run_scenario(harness, scenario)
 
 
-def test_the_server_sees_neither_words_nor_files(world: Worlds) -> None:
-    async def story(world: EncryptedWorld) -> None:
+def test_the_server_sees_neither_words_nor_files(harness: HarnessFactory) -> None:
+    async def scenario(harness: EncryptedWorld) -> None:
         picture = Attachment(mime_type="image/png", name="secret.png", data=PIXEL)
-        letter = OutboundMessage(text="secret words", attachments=(picture,))
-        receipt = await world.channel.send(world.address, letter, key=key())
-        raw = next(e for e in await world.ann.events(world.address.to) if e["event_id"] == receipt.message_id)
+        message = OutboundMessage(text="secret words", attachments=(picture,))
+        receipt = await harness.channel.send(harness.address, message, key=key())
+        raw = next(e for e in await harness.ann.events(harness.address.to) if e["event_id"] == receipt.message_id)
         assert raw["type"] == "m.room.encrypted"
         assert "secret" not in json.dumps(raw)
-        shown = one(await until(world, has(receipt.message_id)), receipt.message_id)
+        shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
         file = shown.extra["content"]["file"]
-        data = await world.ann.download(file["url"])
+        data = await harness.ann.download(file["url"])
         assert data != PIXEL
         assert decrypt_attachment(data, file["key"]["k"], file["hashes"]["sha256"], file["iv"]) == PIXEL
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_an_edit_a_thread_and_a_read_work_on_what_is_inside(world: Worlds) -> None:
-    async def story(world: EncryptedWorld) -> None:
-        await world.say("theirs")
-        await heard(world)
-        sent = await world.channel.send(world.address, OutboundMessage(text="ours"), key=key())
-        await world.channel.edit(world.address, sent.message_id, "ours, better")
-        seen = await world.channel.read(world.address, limit=5)
+def test_an_edit_a_thread_and_a_read_work_on_what_is_inside(harness: HarnessFactory) -> None:
+    async def scenario(harness: EncryptedWorld) -> None:
+        await harness.say("theirs")
+        await receive_next(harness)
+        sent = await harness.channel.send(harness.address, OutboundMessage(text="ours"), key=key())
+        await harness.channel.edit(harness.address, sent.message_id, "ours, better")
+        seen = await harness.channel.read(harness.address, limit=5)
         assert [(message.text, message.edited) for message in seen] == [("theirs", False), ("ours, better", True)]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_keys_survive_a_restart(world: Worlds, synapse: Synapse, tmp_path: Path) -> None:
-    async def story(world: EncryptedWorld) -> None:
-        await world.say("before")
-        assert (await heard(world)).text == "before"
-        config = {"homeserver": synapse.url, "accessToken": world.token, "encryption": True}
+def test_keys_survive_a_restart(harness: HarnessFactory, synapse: Synapse, tmp_path: Path) -> None:
+    async def scenario(harness: EncryptedWorld) -> None:
+        await harness.say("before")
+        assert (await receive_next(harness)).text == "before"
+        config = {"homeserver": synapse.url, "accessToken": harness.token, "encryption": True}
         again = MatrixChannel(MatrixSettings.read(config), account="default", folder=tmp_path / "bot")
-        messages = await again.read(world.address, limit=5)
+        messages = await again.read(harness.address, limit=5)
         await again.aclose()
         assert [message.text for message in messages] == ["before"]
         with closing(sqlite3.connect(tmp_path / "bot" / "keys.sqlite")) as keys, keys:
             assert keys.execute("select count(*) from accounts").fetchone() == (1,)
         keys.close()
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_message_whose_key_comes_late_is_heard_then(world: Worlds) -> None:
-    async def story(world: EncryptedWorld) -> None:
-        room, olm = world.address.to, world.client.olm
+def test_a_message_whose_key_comes_late_is_heard_then(harness: HarnessFactory) -> None:
+    async def scenario(harness: EncryptedWorld) -> None:
+        room, olm = harness.address.to, harness.client.olm
         assert olm is not None
-        await world.client.keys_claim(world.client.get_missing_sessions(room))
+        await harness.client.keys_claim(harness.client.get_missing_sessions(room))
         olm.create_outbound_group_session(room)
-        _, keys = olm.share_group_session(room, [world.bot], ignore_unverified_devices=True)
+        _, keys = olm.share_group_session(room, [harness.bot], ignore_unverified_devices=True)
         olm.outbound_group_sessions[room].mark_as_shared()  # which is not so yet
-        early = await world.say("too early")
-        await world.ann.send(room, {"msgtype": "m.text", "body": "in the open"})
-        assert (await heard(world)).text == "in the open"
-        await world.ann.call("PUT", f"/sendToDevice/m.room.encrypted/{key()}", keys)
-        late = await heard(world)
+        early = await harness.say("too early")
+        await harness.ann.send(room, {"msgtype": "m.text", "body": "in the open"})
+        assert (await receive_next(harness)).text == "in the open"
+        await harness.ann.call("PUT", f"/sendToDevice/m.room.encrypted/{key()}", keys)
+        late = await receive_next(harness)
         assert (late.id, late.text) == (early, "too early")
 
-    told(world, story)
+    run_scenario(harness, scenario)

@@ -19,7 +19,7 @@ NOTHING = FileAccess()
 
 
 def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         allowed, outside = tmp_path / "media", tmp_path / "secret.txt"
         allowed.mkdir()
         outside.write_text("secret")
@@ -44,7 +44,7 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
             await media.load("ok.txt", access, max_bytes=3)
         assert (await media.load("ok.txt", access, max_bytes=4)).data == b"fine"
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
 def test_a_file_has_its_own_name_unless_another_is_given(
     tmp_path: Path, name: str, asked: str | None, wanted: tuple[str, str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         (tmp_path / name).write_bytes(b"x")
         file = await MediaLoader().load(f" {name} ", FileAccess(folders=(tmp_path,)), max_bytes=1, name=asked)
         assert (file.name, file.mime_type) == wanted
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_a_file_has_its_own_name_unless_another_is_given(
         ("data:;base64,YWJj", b"abc", "text/plain"),
         ("DATA:,abc", b"abc", "text/plain"),
         ("data:text/css,abc", b"abc", "text/css"),
-        ("data:,%61%62%63", b"abc", "text/plain"),  # longer than the file it stands for
+        ("data:,%61%62%63", b"abc", "text/plain"),  # longer than the file in it
     ],
 )
 def test_a_file_may_stand_in_its_address(place: str, data: bytes, kind: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         file = await MediaLoader().load(place, NOTHING, max_bytes=3, name="n")
         assert (file.data, file.mime_type, file.name) == (data, kind, "n")
         with pytest.raises(ChannelRefused, match="larger than 2 bytes"):
             await MediaLoader().load(place, NOTHING, max_bytes=2)
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_file_may_stand_in_its_address(place: str, data: bytes, kind: str) -> 
     ],
 )
 def test_an_address_that_names_no_file_is_refused(place: str, words: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(ChannelRefused, match=words):
             await MediaLoader().load(place, NOTHING, max_bytes=100)
 
-    within(story())
+    within(scenario())
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -157,7 +157,7 @@ def web() -> Iterator[str]:
 
 
 def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None:
-    async def story(base: str) -> None:
+    async def scenario(base: str) -> None:
         ours = MediaLoader(allow_private_network=True)
         file = await ours.load(f"{base}/a.png", NOTHING, max_bytes=100)
         assert (file.data, file.mime_type, file.name) == (b"picture", "image/png", "a.png")
@@ -184,7 +184,7 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
             await guarded.load("http://user:word@example.com/", NOTHING, max_bytes=100)
 
     with web() as base:
-        within(story(base))
+        within(scenario(base))
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
 def test_a_file_from_the_web_has_the_name_of_its_address_and_the_type_its_server_says(
     path: str, asked: str | None, wanted: tuple[str | None, str]
 ) -> None:
-    async def story(base: str) -> None:
+    async def scenario(base: str) -> None:
         file = await MediaLoader(allow_private_network=True).load(f"{base}/{path}", NOTHING, max_bytes=7, name=asked)
         assert (file.name, file.mime_type) == wanted
         assert file.url == f"{base}/{path}"
 
     with web() as base:
-        within(story(base))
+        within(scenario(base))
 
 
 @pytest.mark.parametrize(
@@ -228,17 +228,17 @@ def test_a_file_from_the_web_has_the_name_of_its_address_and_the_type_its_server
 def test_where_a_server_sends_us_is_looked_at_like_the_first_address(
     path: str, error: type[Exception], words: str
 ) -> None:
-    async def story(base: str) -> None:
+    async def scenario(base: str) -> None:
         with pytest.raises(ChannelError, match=words) as refused:
             await MediaLoader(allow_private_network=True).load(f"{base}/{path}", NOTHING, max_bytes=100)
         assert refused.type is error
 
     with web() as base:
-        within(story(base))
+        within(scenario(base))
 
 
 def test_files_are_fetched_from_the_address_that_was_judged_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(base: str) -> None:
+    async def scenario(base: str) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
         assert (
@@ -246,4 +246,4 @@ def test_files_are_fetched_from_the_address_that_was_judged_through_no_proxy(mon
         ).data == b"picture"
 
     with web() as base:
-        within(story(base))
+        within(scenario(base))

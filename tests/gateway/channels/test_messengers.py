@@ -73,10 +73,10 @@ async def gateway(folder: Path, channels: Any) -> AsyncIterator[Gateway]:
         await running.aclose()
 
 
-def bounded(story: Any, seconds: float = WAIT * 4) -> None:
+def bounded(scenario: Any, seconds: float = WAIT * 4) -> None:
     async def in_time() -> None:
         async with asyncio.timeout(seconds):
-            await story()
+            await scenario()
 
     asyncio.run(in_time())
 
@@ -122,9 +122,9 @@ async def matrix_answers(ann: Person, room: str) -> Counter[str]:
 
 
 def test_a_message_in_a_matrix_room_is_answered_once(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ann_and_bot(synapse) as (ann, bot), gateway(tmp_path, matrix(synapse.url, ann, bot)) as running:
-            house = await running.start()
+            instance = await running.start()
             room = await ann.room(bot.user, is_direct=True)
             await ann.until_member(room, bot.user)
             for text in ("one", "two"):
@@ -134,13 +134,13 @@ def test_a_message_in_a_matrix_room_is_answered_once(synapse: Synapse, tmp_path:
                 return set(await matrix_answers(ann, room)) == {"one", "two"}
 
             await until(answered)
-            status = json.loads((await asyncio.to_thread(house.call, "channels.status", "{}")).stdout)
+            status = json.loads((await asyncio.to_thread(instance.call, "channels.status", "{}")).stdout)
             (account,) = status["channelAccounts"]["matrix"]
             assert (account["connected"], account["userId"]) == (True, bot.user)
             assert bot.token not in json.dumps(status)
             assert await matrix_answers(ann, room) == {"one": 1, "two": 1}
 
-    bounded(story)
+    bounded(scenario)
 
 
 class Between:
@@ -165,7 +165,7 @@ class Between:
 
 
 def test_a_gateway_killed_while_it_sends_to_matrix_has_sent_once(synapse: Synapse, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         between = Between(synapse.url)
         app = Starlette(routes=[Route("/{path:path}", between.__call__, methods=["GET", "PUT", "POST"])])
         async with (
@@ -195,7 +195,7 @@ def test_a_gateway_killed_while_it_sends_to_matrix_has_sent_once(synapse: Synaps
             await running.aclose()
             await between.http.aclose()
 
-    bounded(story, LONG)
+    bounded(scenario, LONG)
 
 
 # ---- Telegram ----
@@ -214,7 +214,7 @@ def telegram_answers(server: TelegramServer) -> Counter[str]:
 
 
 def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with telegram_server() as server, gateway(tmp_path, telegram(server)) as running:
             server.chat(ANN, "private", first_name="Ann")
             killed: set[str] = set()
@@ -244,11 +244,11 @@ def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Pat
             assert TOKEN.partition(":")[2] not in (tmp_path / "gateway.log").read_text()
             await running.aclose()
 
-    bounded(story, LONG)
+    bounded(scenario, LONG)
 
 
 def test_a_strangers_file_is_not_fetched(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with telegram_server() as server, gateway(tmp_path, telegram(server)) as running:
             server.chat(ANN, "private", first_name="Ann")
             server.chat(666, "private", first_name="Mallory")
@@ -264,24 +264,24 @@ def test_a_strangers_file_is_not_fetched(tmp_path: Path) -> None:
             assert [name for name, _ in server.calls].count("getFile") == 1
             await running.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 def test_a_webhook_of_a_running_gateway_is_reached_with_the_secret_alone(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with telegram_server() as server:
             server.chat(ANN, "private", first_name="Ann")
             channels = telegram(server, webhookUrl="http://127.0.0.1/channels/telegram/default")
-            async with gateway(tmp_path, channels) as running, httpx.AsyncClient() as stranger:
-                house = await running.start()
+            async with gateway(tmp_path, channels) as running, httpx.AsyncClient() as unknown:
+                instance = await running.start()
 
                 async def hooked() -> bool:
                     return server.hook is not None
 
                 await until(hooked)
                 assert server.hook is not None
-                server.hook["url"] = f"{house.http}/channels/telegram/default"
-                assert (await stranger.post(server.hook["url"], json={"update_id": 1})).status_code == 401
+                server.hook["url"] = f"{instance.http}/channels/telegram/default"
+                assert (await unknown.post(server.hook["url"], json={"update_id": 1})).status_code == 401
                 server.say(ANN, "by hook")
                 assert await server.bring() == [200]
 
@@ -291,4 +291,4 @@ def test_a_webhook_of_a_running_gateway_is_reached_with_the_secret_alone(tmp_pat
                 await until(answered)
                 await running.aclose()
 
-    bounded(story)
+    bounded(scenario)

@@ -1,4 +1,4 @@
-"""What a client sends for a session stands in its transcript when it was sent where the session is, or by an admin."""
+"""What a client sends for a session is in its transcript when it was sent where the session is, or by an admin."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from openclaw_mcp.core.channel import DeliveryReceipt
 from openclaw_mcp.core.model import Caller, Json
 from openclaw_mcp.core.rpc import READ, WRITE
 
-from .gateways import OPERATOR, Twin, house, within
+from .gateways import OPERATOR, Twin, open_channels, within
 
-CLERK = Caller(kind="operator", name="clerk", scopes=frozenset({READ, WRITE}))
+WRITER = Caller(kind="operator", name="writer", scopes=frozenset({READ, WRITE}))
 KEY = "agent:main:twin:direct:ann"
 SENDS: list[tuple[str, Json]] = [
     ("send", {"channel": "twin", "message": "mirrored", "idempotencyKey": "k"}),
@@ -34,21 +34,23 @@ def asked(params: Json, to: str) -> Json:
 
 @pytest.mark.parametrize(("method", "params"), SENDS)
 @pytest.mark.parametrize(
-    ("who", "to", "stands"),
-    [(CLERK, "ann", True), (CLERK, "x", False), (OPERATOR, "ann", True), (OPERATOR, "x", True)],
+    ("who", "to", "expected"),
+    [(WRITER, "ann", True), (WRITER, "x", False), (OPERATOR, "ann", True), (OPERATOR, "x", True)],
 )
 def test_words_for_a_session_stand_in_it_when_they_were_sent_where_it_is(
-    tmp_path: Path, method: str, params: Json, who: Any, to: str, stands: bool
+    tmp_path: Path, method: str, params: Json, who: Any, to: str, expected: bool
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Voting(can=("send", "poll"))
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             assert twin.hear is not None
-            await twin.hear(twin.heard("!say hi", id="1"))
+            await twin.hear(twin.build_message("!say hi", id="1"))
             await twin.has(1)
             await here.call(method, who, **asked(params, to))
             page = await here.memory.sessions.history(KEY, limit=10)
             said = [message.body["content"] for message in page.messages]
-            assert ([{"type": "text", "text": "mirrored"}] in said) is (stands and not (method == "poll" and to == "x"))
+            assert ([{"type": "text", "text": "mirrored"}] in said) is (
+                expected and not (method == "poll" and to == "x")
+            )
 
-    within(story())
+    within(scenario())

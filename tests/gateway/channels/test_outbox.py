@@ -1,4 +1,4 @@
-"""Letters out: on disk first, in order, tried again, delivered once, taken up after a crash, bounded."""
+"""Messages out: on disk first, in order, tried again, delivered once, taken up after a crash, bounded."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ from openclaw_mcp.store import messages as mail_book
 from openclaw_mcp.store.messages import SqlOutbox
 from openclaw_mcp.store.store import open_store
 
-from .gateways import WAIT, Twin, house, within
+from .gateways import WAIT, Twin, open_channels, within
 
 
 @pytest.fixture(autouse=True)
@@ -32,68 +32,68 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_on_disk_before_the_channel_hears_of_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.gate = asyncio.Event()
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="hi"), key="k")
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="hi"), key="k")
             assert posted.status == "queued"
             await asyncio.wait_for(here.twin.entered.wait(), WAIT)
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
             assert (kept.status, kept.parts[0].text) == ("queued", "hi")
             here.twin.gate.set()
-            again = await here.mailroom.post(here.at("ann"), OutboundMessage(text="hi"), key="k", wait=WAIT)
+            again = await here.service.post(here.at("ann"), OutboundMessage(text="hi"), key="k", wait=WAIT)
             assert (again.id, again.status, again.receipts[0].message_id) == (posted.id, "sent", "1")
             assert here.twin.taken == [("ann", "hi")]
 
-    within(story())
+    within(scenario())
 
 
 def test_one_key_is_one_message_and_belongs_to_one_conversation(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
-            first = await here.mailroom.post(here.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT)
-            second = await here.mailroom.post(here.at("ann"), OutboundMessage(text="other words"), key="k", wait=WAIT)
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
+            first = await here.service.post(here.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT)
+            second = await here.service.post(here.at("ann"), OutboundMessage(text="other words"), key="k", wait=WAIT)
             assert first == second
             with pytest.raises(ChannelRefused, match="another conversation"):
-                await here.mailroom.post(here.at("bob"), OutboundMessage(text="one"), key="k")
-        async with house(tmp_path) as again:
-            assert await again.mailroom.post(again.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT) == first
+                await here.service.post(here.at("bob"), OutboundMessage(text="one"), key="k")
+        async with open_channels(tmp_path) as again:
+            assert await again.service.post(again.at("ann"), OutboundMessage(text="one"), key="k", wait=WAIT) == first
             assert again.twin.taken == []
 
-    within(story())
+    within(scenario())
 
 
 def test_a_failure_is_tried_again_and_nothing_overtakes_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelError("no network"), ChannelError("no network")]
             for number in range(3):
-                await here.mailroom.post(here.at("ann"), OutboundMessage(text=str(number)), key=f"k{number}")
+                await here.service.post(here.at("ann"), OutboundMessage(text=str(number)), key=f"k{number}")
             assert await here.twin.has(3) == [("ann", "0"), ("ann", "1"), ("ann", "2")]
-            assert len(set(here.twin.keys)) == 3  # every try of a letter bears the same key
+            assert len(set(here.twin.keys)) == 3  # every attempt of a message has the same key
 
-    within(story())
+    within(scenario())
 
 
 def test_one_conversations_trouble_is_not_anothers(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelError("no network")] * 3
-            await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
+            await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await asyncio.wait_for(here.twin.entered.wait(), WAIT)
             here.twin.script = []
-            await here.mailroom.post(here.at("bob"), OutboundMessage(text="b"), key="b")
+            await here.service.post(here.at("bob"), OutboundMessage(text="b"), key="b")
             assert sorted(await here.twin.has(2)) == [("ann", "a"), ("bob", "b")]
 
-    within(story())
+    within(scenario())
 
 
 def test_a_refusal_is_final_visible_and_can_be_tried_again_by_hand(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelRefused("you were blocked")]
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a", wait=WAIT)
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a", wait=WAIT)
             assert (posted.status, posted.error) == ("failed", "you were blocked")
             (row,) = (await here.call("outbox.list", status="failed"))["items"]
             assert (row["id"], row["error"], row["to"]) == (posted.id, "you were blocked", "ann")
@@ -102,14 +102,14 @@ def test_a_refusal_is_final_visible_and_can_be_tried_again_by_hand(tmp_path: Pat
             with pytest.raises(RpcError, match="no message"):
                 await here.call("outbox.drop", id=posted.id)
 
-    within(story())
+    within(scenario())
 
 
 def test_tries_are_bounded(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelError("no network")] * 20
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             async with asyncio.timeout(WAIT):
                 while (kept := await here.books.outbox.get(posted.id)) is None or kept.status == "queued":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
@@ -118,131 +118,131 @@ def test_tries_are_bounded(tmp_path: Path) -> None:
             assert (await here.call("outbox.drop", id=posted.id))["dropped"] is True
             assert (await here.call("outbox.list"))["items"] == []
 
-    within(story())
+    within(scenario())
 
 
 def test_a_busy_server_is_given_the_time_it_asks_for_and_that_is_no_try(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelBusy("slow down", 0.05)] * 8
             loop = asyncio.get_running_loop()
             begun = loop.time()
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
             assert loop.time() - begun >= 0.05 * 8
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
             assert kept.tries == 0
 
-    within(story())
+    within(scenario())
 
 
 def test_a_bug_of_a_channel_is_one_messages_trouble(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.script = [RuntimeError("a secret inside")]
-            await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
+            await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
             here.twin.script = [RuntimeError("a secret inside")] * 9
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="b"), key="b")
-            kept: Any = await here.mailroom.outbox.wait_for_outcome(await _mail(here, posted.id), seconds=WAIT)
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="b"), key="b")
+            kept: Any = await here.service.outbox.wait_for_outcome(await _mail(here, posted.id), seconds=WAIT)
             assert "secret" not in str(kept.error)
 
     async def _mail(here: Any, uid: str) -> Any:
         return await here.books.outbox.get(uid)
 
-    within(story())
+    within(scenario())
 
 
 def test_a_long_text_goes_in_parts_and_a_crash_between_them_repeats_none(tmp_path: Path) -> None:
     text = " ".join(f"word{n:03}" for n in range(40))
 
-    async def story() -> None:
+    async def scenario() -> None:
         first = Twin(limit=100)
-        async with house(tmp_path, twin=first) as here:
+        async with open_channels(tmp_path, twin=first) as here:
             first.script = [None, None, ChannelBusy("wait", 1000.0)]
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text=text), key="a")
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text=text), key="a")
             await first.has(2)
             async with asyncio.timeout(WAIT):
                 while len((await here.books.outbox.get(posted.id)).receipts) < 2:  # type: ignore[union-attr]  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         second = Twin(limit=100)
-        async with house(tmp_path, twin=second) as again:
+        async with open_channels(tmp_path, twin=second) as again:
             await second.has(2)
-            done = await again.mailroom.post(again.at("ann"), OutboundMessage(text=text), key="a", wait=WAIT)
+            done = await again.service.post(again.at("ann"), OutboundMessage(text=text), key="a", wait=WAIT)
             assert (done.status, len(done.receipts)) == ("sent", 4)
         said = [part for _, part in first.taken + second.taken]
         assert " ".join(said) == text
         assert all(len(part) <= 100 for part in said)
 
-    within(story())
+    within(scenario())
 
 
 def test_what_waits_is_taken_up_in_order_by_the_next_process(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             here.twin.gate = asyncio.Event()
             for number in range(50):
-                await here.mailroom.post(here.at(f"c{number % 3}"), OutboundMessage(text=str(number)), key=str(number))
-        async with house(tmp_path) as again:
+                await here.service.post(here.at(f"c{number % 3}"), OutboundMessage(text=str(number)), key=str(number))
+        async with open_channels(tmp_path) as again:
             taken = await again.twin.has(50)
             for lane in range(3):
                 assert [text for to, text in taken if to == f"c{lane}"] == [str(n) for n in range(lane, 50, 3)]
             assert len(taken) == 50
 
-    within(story())
+    within(scenario())
 
 
 def test_a_letter_for_a_channel_that_is_gone_waits_and_is_dropped_by_hand(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             gone = ChatAddress(channel="gone", account="default", to="x")
-            mail = await here.mailroom.outbox.put(
+            mail = await here.service.outbox.put(
                 NewOutboxMessage(key="k", address=gone, parts=(OutboundMessage(text="a"),))
             )
-            kept = await here.mailroom.outbox.wait_for_outcome(mail, seconds=WAIT)
+            kept = await here.service.outbox.wait_for_outcome(mail, seconds=WAIT)
             assert "is not running" in str(kept.error)
             with pytest.raises(ChannelRefused, match="Unknown channel: gone; configured are local, twin"):
-                await here.mailroom.post(gone, OutboundMessage(text="a"), key="other")
+                await here.service.post(gone, OutboundMessage(text="a"), key="other")
 
-    within(story())
+    within(scenario())
 
 
 def test_what_an_operator_sends_for_a_session_is_in_its_transcript(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path) as here:
             await here.call("local.send", text="!say hi")
             await here.until(lambda seen: len(seen) == 2)
             key = "agent:main:main"
-            await here.mailroom.post(here.at("ann"), OutboundMessage(text="mirrored"), key="k", wait=WAIT, session=key)
+            await here.service.post(here.at("ann"), OutboundMessage(text="mirrored"), key="k", wait=WAIT, session=key)
             page = await here.memory.sessions.history(key, limit=10)
             assert [message.body["content"] for message in page.messages][-1] == [{"type": "text", "text": "mirrored"}]
 
-    within(story())
+    within(scenario())
 
 
 def test_while_a_channel_is_down_no_try_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.channels.account_runner.FIRST_WAIT", 0.01)
 
-    async def story() -> None:
+    async def scenario() -> None:
         twin = Twin()
         twin.runs = [ChannelError("no network")]
-        async with house(tmp_path, twin=twin) as here:
+        async with open_channels(tmp_path, twin=twin) as here:
             async with asyncio.timeout(WAIT):
                 while twin.run_count < 2:  # noqa: ASYNC110  (another task's state)
                     await asyncio.sleep(0.01)
             twin.script = [ChannelError("no network")] * 12
-            posted = await here.mailroom.post(here.at("ann"), OutboundMessage(text="a"), key="a")
+            posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             assert await twin.has(1) == [("ann", "a")]
             kept = await here.books.outbox.get(posted.id)
             assert kept is not None
             assert kept.tries == 0
 
-    within(story())
+    within(scenario())
 
 
 class Turnstile(Twin):
-    """Takes as many letters as it is told to."""
+    """Takes as many messages as the test allows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,17 +260,17 @@ class Turnstile(Twin):
 def test_a_new_letter_does_not_overtake_older_ones_that_are_still_on_disk_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def letter(number: int, to: str = "ann") -> NewOutboxMessage:
+    def stored_message(number: int, to: str = "ann") -> NewOutboxMessage:
         address = ChatAddress(channel="twin", account="default", to=to)
         return NewOutboxMessage(
             key=f"{to}{number}", address=address, parts=(OutboundMessage(text=str(number)),), origin="post"
         )
 
-    async def story() -> None:
+    async def scenario() -> None:
         where = str(tmp_path / "mail.db")
         async with open_store(where) as store:
             for number in range(30):
-                await SqlOutbox(store).put(letter(number))
+                await SqlOutbox(store).put(stored_message(number))
         monkeypatch.setattr(mail_book, "MAX_CLAIMED", 4)
         monkeypatch.setattr(outbox, "MAX_QUEUED", 8)
         monkeypatch.setattr(outbox, "REFILL_THRESHOLD", 3)
@@ -285,14 +285,14 @@ def test_a_new_letter_does_not_overtake_older_ones_that_are_still_on_disk_alone(
         ):
             assert out.queue_length == 8
             with pytest.raises(ChannelError, match="wait to be sent"):
-                await out.put(letter(30))
+                await out.put(stored_message(30))
             for number in (30, 31):  # there is room in memory, yet older ones are not read
                 twin.let(1)
                 await asyncio.wait_for(ended.get(), WAIT)
-                await out.put(letter(number))
+                await out.put(stored_message(number))
             twin.let(100)
             assert await twin.has(32) == [("ann", str(number)) for number in range(32)]
-            await out.put(letter(0, "bob"))
+            await out.put(stored_message(0, "bob"))
             assert (await twin.has(33))[-1] == ("bob", "0")
 
-    within(story())
+    within(scenario())

@@ -1,4 +1,4 @@
-"""What a run does in other people's conversations: whoever it runs for, whatever started it, through every door."""
+"""What a run does in other people's conversations: for every initiator, however it was started, by every method."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from openclaw_mcp.core.session_target import child_grant
 from openclaw_mcp.gateway.channels.message_actions import OWN_CONVERSATION_ACTIONS
 from openclaw_mcp.gateway.channels.rpc_methods import LEGACY_ACTIONS
 
-from .gateways import House, house, within
+from .gateways import ChannelHarness, open_channels, within
 from .test_action_families import ACTIONS, TWO, Recorder, agent_at, aimed, use
 
 EVERYTHING: Json = {"allowCrossContextSend": True, "crossContext": {"allowAcrossProviders": True}}
@@ -27,15 +27,15 @@ ELSEWHERE: list[Json] = [
     {"target": "local:main"},
 ]
 OWN: list[Json] = [{}, {"target": "ann"}, {"target": "twin:ann"}, {"target": " ann "}, {"threadId": "t9"}]
-DOORS = ["tool", "message.action", "message:"]
+METHODS = ["tool", "message.action", "message:"]
 
 
-async def ask(here: House, door: str, caller: Caller, action: str, given: Json) -> str | None:
+async def ask(here: ChannelHarness, method: str, caller: Caller, action: str, given: Json) -> str | None:
     """Why it was refused; None: it was done."""
     try:
-        if door == "tool":
+        if method == "tool":
             done = await use(here, caller, action, **given)
-        elif door == "message.action":
+        elif method == "message.action":
             done = await here.call("message.action", caller, action=action, params=given)
         else:
             name = {"read": "readMessages"}.get(action, action)
@@ -46,54 +46,54 @@ async def ask(here: House, door: str, caller: Caller, action: str, given: Json) 
     return None if results is None else results[0].get("error")
 
 
-async def two_accounts(here: House) -> list[Recorder]:
+async def two_accounts(here: ChannelHarness) -> list[Recorder]:
     second = Recorder("second")
     here.twins["second"] = second
-    await here.mailroom.runner.apply_config()
+    await here.service.runner.apply_config()
     assert isinstance(here.twin, Recorder)
     return [here.twin, second]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("action", sorted(OWN_CONVERSATION_ACTIONS))
-def test_only_the_owners_run_reads_or_changes_what_is_said_elsewhere(tmp_path: Path, action: str, door: str) -> None:
-    if door == "message:" and action not in (*LEGACY_ACTIONS, "edit", "read"):
+def test_only_the_owners_run_reads_or_changes_what_is_said_elsewhere(tmp_path: Path, action: str, method: str) -> None:
+    if method == "message:" and action not in (*LEGACY_ACTIONS, "edit", "read"):
         return  # it has no such name
     params = dict(ACTIONS)[action]
 
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder(), config=TWO) as here:
             twins = await two_accounts(here)
-            stranger, owner = (agent_at(here.at("ann"), owner=owner) for owner in (False, True))
+            other, owner = (agent_at(here.at("ann"), owner=owner) for owner in (False, True))
             for rules in OPEN:
                 here.config = {**TWO, "tools": {"message": rules}}
                 for where in ELSEWHERE:
-                    refusal = await ask(here, door, stranger, action, {**params, **where})
+                    refusal = await ask(here, method, other, action, {**params, **where})
                     assert refusal is not None, (rules, where)
                     assert "elsewhere it is for the owner" in refusal, (rules, where)
-                    assert await ask(here, door, stranger, action, {**params, **where, "dryRun": True}) is not None
+                    assert await ask(here, method, other, action, {**params, **where, "dryRun": True}) is not None
                 assert [twin.done for twin in twins] == [[], []]
                 for where in OWN:
-                    assert await ask(here, door, stranger, action, {**params, **where}) is None, where
-                assert await ask(here, door, owner, action, {**params, "target": "bob"}) is None
+                    assert await ask(here, method, other, action, {**params, **where}) is None, where
+                assert await ask(here, method, owner, action, {**params, "target": "bob"}) is None
                 twins[0].done.clear()
 
-    within(story())
+    within(scenario())
 
 
 def test_sending_elsewhere_on_the_channel_stays_as_configured(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
-            stranger = agent_at(here.at("ann"), owner=False)
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder(), config=TWO) as here:
+            other = agent_at(here.at("ann"), owner=False)
             sends = [(action, params) for action, params in ACTIONS if action not in OWN_CONVERSATION_ACTIONS]
             assert len(sends) == 6
             for action, params in sends:
-                assert await ask(here, "tool", stranger, action, aimed(action, params, "bob")) is None
+                assert await ask(here, "tool", other, action, aimed(action, params, "bob")) is None
             here.config = {**TWO, "tools": {"message": {"crossContext": {"allowWithinProvider": False}}}}
             for action, params in sends:
-                assert "denied" in str(await ask(here, "tool", stranger, action, aimed(action, params, "bob")))
+                assert "denied" in str(await ask(here, "tool", other, action, aimed(action, params, "bob")))
 
-    within(story())
+    within(scenario())
 
 
 # ---- runs that other runs started -----------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def started_by(caller: Caller, session: str, *, steps: int = 1) -> Caller:
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize(("action", "params"), ACTIONS)
 def test_a_run_that_another_started_is_bound_as_that_is(tmp_path: Path, action: str, params: Json, steps: int) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder(), config=TWO) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder(), config=TWO) as here:
             twins = await two_accounts(here)
             first = agent_at(here.at("ann"), owner=False, sender=ANN)
             child = started_by(first, GRANDCHILD, steps=steps)
@@ -127,20 +127,20 @@ def test_a_run_that_another_started_is_bound_as_that_is(tmp_path: Path, action: 
                     assert own == childs, (rules, where)
             assert {deed[1] for twin in twins for deed in twin.done} <= {"ann", "bob"}
 
-    within(story())
+    within(scenario())
 
 
 def test_a_letter_to_another_session_is_answered_there_and_bound_to_who_wrote_it(tmp_path: Path) -> None:
-    """The run of a session people are heard in speaks there by default; whoever had it started is at home elsewhere."""
+    """A run sends to the conversation of its session by default, even if its initiator is in another one."""
 
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder()) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder()) as here:
             twin = here.twin
             assert isinstance(twin, Recorder)
             assert twin.hear is not None
-            await twin.hear(twin.heard("hi", id="1", to="bob"))
+            await twin.hear(twin.build_message("hi", id="1", to="bob"))
             await twin.has(1)
-            assert await here.mailroom.find_address(BOBS) == here.at("bob")
+            assert await here.service.find_address(BOBS) == here.at("bob")
             twin.done.clear()
             run = started_by(agent_at(here.at("ann"), owner=False, sender=ANN), BOBS)
             assert await ask(here, "tool", run, "send", {"message": "hello"}) is None
@@ -153,21 +153,21 @@ def test_a_letter_to_another_session_is_answered_there_and_bound_to_who_wrote_it
             assert await ask(here, "tool", owners, "send", {"message": "mine"}) is None
             assert await ask(here, "tool", owners, "read", {}) is None
 
-    within(story())
+    within(scenario())
 
 
 NOWHERE: list[tuple[str, Grant | None, Json, bool]] = [
     # who, its grant, the rules, whether it may send
-    ("nobody's run", Grant(), {}, False),
+    ("no person's run", Grant(), {}, False),
     ("a run without a grant", None, {}, False),
-    ("nobody's, with a channel and no conversation", Grant(channel="twin"), {}, False),
-    ("nobody's, where within a channel it may", Grant(), {"crossContext": {"allowWithinProvider": True}}, False),
-    ("nobody's, where it may cross", Grant(), {"crossContext": {"allowAcrossProviders": True}}, True),
-    ("nobody's, where everything may", Grant(), {"allowCrossContextSend": True}, True),
-    ("nobody's, by a rule not quite true", Grant(), {"allowCrossContextSend": "true"}, False),
+    ("no person's, with a channel and no conversation", Grant(channel="twin"), {}, False),
+    ("no person's, where within a channel it may", Grant(), {"crossContext": {"allowWithinProvider": True}}, False),
+    ("no person's, where it may cross", Grant(), {"crossContext": {"allowAcrossProviders": True}}, True),
+    ("no person's, where everything may", Grant(), {"allowCrossContextSend": True}, True),
+    ("no person's, by a rule not quite true", Grant(), {"allowCrossContextSend": "true"}, False),
     ("the owner's", Grant(owner=True), {}, True),
     ("a job's that an operator made", Grant(sends_anywhere=True), {}, True),
-    ("a job's, to where its result goes", Grant(delivers_to=("twin", "default", "bob")), {}, True),
+    ("a job's, to the target of its result", Grant(delivers_to=("twin", "default", "bob")), {}, True),
     ("a job's, to others of that channel", Grant(delivers_to=("twin", "default", "ann")), {}, True),
     ("a job's, to another channel", Grant(delivers_to=("local", "default", "main")), {}, False),
 ]
@@ -177,8 +177,8 @@ NOWHERE: list[tuple[str, Grant | None, Json, bool]] = [
 def test_a_run_in_no_conversation_sends_only_where_it_was_said(
     tmp_path: Path, who: str, grant: Grant | None, rules: Json, may: bool
 ) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder()) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder()) as here:
             here.config = {**here.config, "tools": {"message": rules}}
             caller = Caller(kind="agent", name="run", session="agent:main:cron:1", grant=grant)
             asked = {"channel": "twin", "target": "bob"}
@@ -187,13 +187,13 @@ def test_a_run_in_no_conversation_sends_only_where_it_was_said(
             at_home = grant is not None and (grant.owner or grant.delivers_to == ("twin", "default", "bob"))
             assert (await ask(here, "tool", caller, "read", asked) is None) is at_home
 
-    within(story())
+    within(scenario())
 
 
 def test_an_operators_single_call_is_bound_to_no_conversation(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, twin=Recorder()) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, twin=Recorder()) as here:
             caller = Caller(kind="operator", name="writer", grant=Grant())
             assert await ask(here, "tool", caller, "send", {"channel": "twin", "target": "bob", "message": "x"}) is None
 
-    within(story())
+    within(scenario())

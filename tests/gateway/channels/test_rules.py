@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
-from openclaw_mcp.core.channel import ChatAddress, ChatKind, InboundMessage
+from openclaw_mcp.core.channel import ChatAddress, ChatKind, InboundMessage, OutboundMessage
 from openclaw_mcp.core.config.channels import ChannelRules
 from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.errors import BadRequest
@@ -17,7 +17,6 @@ from openclaw_mcp.gateway.channels import commands
 from openclaw_mcp.gateway.channels.inbound_rules import check_access, session_for
 from openclaw_mcp.gateway.channels.replying import (
     NO_REMINDER_NOTE,
-    AgentReply,
     ReplyEffects,
     ToolSentMessage,
     filter_reply,
@@ -28,7 +27,7 @@ HERE = ChatAddress(channel="telegram", account="default", to="123")
 ROSTER = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="work"), AgentProfile(id="home")))
 
 
-def heard(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = False, **more: Any) -> InboundMessage:
+def inbound(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = False, **more: Any) -> InboundMessage:
     values: dict[str, Any] = {"address": HERE, "sender": Sender(id="123", username="Ann", e164="+4912")} | more
     return InboundMessage(id="1", chat=chat, text=text, at=1, mentioned=mentioned, **values)
 
@@ -60,12 +59,12 @@ def rules(**given: Any) -> ChannelRules:
     ],
 )
 def test_direct_messages_need_a_name_on_the_list(given: Any, outcome: str) -> None:
-    assert check_access(heard(), rules(**given), owner=False, approved=()).outcome == outcome
+    assert check_access(inbound(), rules(**given), owner=False, approved=()).outcome == outcome
 
 
 def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
-    assert check_access(heard(), rules(), owner=False, approved={"123"}).outcome == "in"
-    assert check_access(heard(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
+    assert check_access(inbound(), rules(), owner=False, approved={"123"}).outcome == "in"
+    assert check_access(inbound(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
     ],
 )
 def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool, outcome: str) -> None:
-    message = heard(chat="group", mentioned=mentioned)
+    message = inbound(chat="group", mentioned=mentioned)
     assert check_access(message, rules(**given), owner=False, approved={"123"}).outcome == outcome
 
 
@@ -135,24 +134,32 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
 @pytest.mark.parametrize(
     ("message", "config", "key"),
     [
-        (heard(), {}, "agent:main:main"),
-        (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
-        (heard(), {"session": {"dmScope": "per-channel-peer"}}, "agent:main:telegram:direct:123"),
-        (heard(), {"session": {"dmScope": "per-account-channel-peer"}}, "agent:main:telegram:default:direct:123"),
+        (inbound(), {}, "agent:main:main"),
+        (inbound(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
+        (inbound(), {"session": {"dmScope": "per-channel-peer"}}, "agent:main:telegram:direct:123"),
         (
-            heard(),
+            inbound(),
+            {"session": {"dmScope": "per-account-channel-peer"}},
+            "agent:main:telegram:default:direct:123",
+        ),
+        (
+            inbound(),
             {"session": {"dmScope": "per-peer", "identityLinks": {"ann": ["telegram:123", "matrix:@ann"]}}},
             "agent:main:direct:ann",
         ),
-        (heard(chat="group"), {}, "agent:main:telegram:group:123"),
-        (heard(chat="channel"), {}, "agent:main:telegram:channel:123"),
+        (inbound(chat="group"), {}, "agent:main:telegram:group:123"),
+        (inbound(chat="channel"), {}, "agent:main:telegram:channel:123"),
         (
-            heard(chat="group", address=ChatAddress(channel="telegram", account="default", to="-5", thread="7")),
+            inbound(chat="group", address=ChatAddress(channel="telegram", account="default", to="-5", thread="7")),
             {},
             "agent:main:telegram:group:-5:thread:7",
         ),
-        (heard(address=ChatAddress(channel="local", account="default", to="main")), {}, "agent:main:main"),
-        (heard(address=ChatAddress(channel="local", account="default", to="Work")), {}, "agent:main:local:direct:work"),
+        (inbound(address=ChatAddress(channel="local", account="default", to="main")), {}, "agent:main:main"),
+        (
+            inbound(address=ChatAddress(channel="local", account="default", to="Work")),
+            {},
+            "agent:main:local:direct:work",
+        ),
     ],
 )
 def test_a_message_finds_its_session(message: InboundMessage, config: Any, key: str) -> None:
@@ -162,16 +169,17 @@ def test_a_message_finds_its_session(message: InboundMessage, config: Any, key: 
 @pytest.mark.parametrize(
     ("message", "config", "key"),
     [
-        (heard(), {}, "agent:main:telegram:direct:123"),
-        (heard(), {"session": {}}, "agent:main:telegram:direct:123"),
-        (heard(), {"session": {"mainKey": "home"}}, "agent:main:telegram:direct:123"),
-        (heard(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
-        (heard(), {"session": {"identityLinks": {"ann": ["telegram:123"]}}}, "agent:main:telegram:direct:ann"),
-        (heard(), {"session": {"dmScope": "main"}}, "agent:main:main"),
-        (heard(address=ChatAddress(channel="telegram", account="default", to="5", thread="7")), {},
+        (inbound(), {}, "agent:main:telegram:direct:123"),
+        (inbound(), {"session": {}}, "agent:main:telegram:direct:123"),
+        (inbound(), {"session": {"mainKey": "home"}}, "agent:main:telegram:direct:123"),
+        (inbound(), {"session": {"dmScope": "per-peer"}}, "agent:main:direct:123"),
+        (inbound(), {"session": {"identityLinks": {"ann": ["telegram:123"]}}}, "agent:main:telegram:direct:ann"),
+        (inbound(), {"session": {"dmScope": "main"}}, "agent:main:main"),
+        (inbound(address=ChatAddress(channel="telegram", account="default", to="5", thread="7")), {},
          "agent:main:telegram:direct:123:thread:7"),
-        (heard(address=ChatAddress(channel="local", account="default", to="main")), {}, "agent:main:local:direct:main"),
-        (heard(chat="group"), {}, "agent:main:telegram:group:123"),
+        (inbound(address=ChatAddress(channel="local", account="default", to="main")), {},
+         "agent:main:local:direct:main"),
+        (inbound(chat="group"), {}, "agent:main:telegram:group:123"),
     ],
 )  # fmt: skip
 def test_who_is_not_the_owner_gets_the_main_session_only_where_the_config_says_so(
@@ -186,18 +194,18 @@ def test_the_most_particular_binding_chooses_the_agent() -> None:
     space = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g"}}
     both = {"agentId": "home", "match": {"channel": "telegram", "guildId": "g", "peer": {"kind": "group", "id": "123"}}}
     unknown = {"agentId": "nobody", "match": {"channel": "telegram"}}
-    other = heard(address=ChatAddress(channel="telegram", account="second", to="123"))
+    other = inbound(address=ChatAddress(channel="telegram", account="second", to="123"))
 
     def agent(message: InboundMessage, *bindings: Any) -> str:
         return session_for(message, read_config({"bindings": list(bindings)}), ROSTER, owner=True).agent_id
 
-    assert agent(heard(), channel, peer) == "home"
-    assert agent(heard(), peer, channel) == "home"
+    assert agent(inbound(), channel, peer) == "home"
+    assert agent(inbound(), peer, channel) == "home"
     assert agent(other, peer, channel) == "work"  # no account named: the default one alone
-    assert agent(heard(chat="group", space="g"), channel, space) == "home"
-    assert agent(heard(chat="group", space="h"), channel, space) == "work"
-    assert agent(heard(chat="group", space="h"), both) == "main"
-    assert agent(heard(), unknown) == "main"
+    assert agent(inbound(chat="group", space="g"), channel, space) == "home"
+    assert agent(inbound(chat="group", space="h"), channel, space) == "work"
+    assert agent(inbound(chat="group", space="h"), both) == "main"
+    assert agent(inbound(), unknown) == "main"
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -219,9 +227,9 @@ def test_everything_else_is_for_the_agent(text: str) -> None:
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def answer(text: str, *sent: ToolSentMessage, cron: int = 1, keep: bool = False, **more: Any) -> AgentReply | None:
+def answer(text: str, *sent: ToolSentMessage, cron: int = 1, keep: bool = False, **more: Any) -> OutboundMessage | None:
     effects = ReplyEffects(sent=sent, cron_adds=cron)
-    return filter_reply(AgentReply(text=text, **more), HERE, effects, drop_after_send=not keep)
+    return filter_reply(OutboundMessage(text=text, **more), HERE, effects, drop_after_send=not keep)
 
 
 ELSEWHERE = ChatAddress(channel="telegram", account="default", to="999")

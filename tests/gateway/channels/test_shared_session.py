@@ -10,7 +10,7 @@ from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import RunRequest
 
-from .gateways import House, Twin, house, within
+from .gateways import ChannelHarness, Twin, open_channels, within
 
 OWNER, OTHER = Sender(id="1111", name="Olga"), Sender(id="2222", name="Mallory")
 CHANNELS: dict[str, Any] = {"twin": {"allowFrom": ["*"], "dmPolicy": "open"}}
@@ -18,24 +18,24 @@ APART: dict[str, Any] = {"channels": CHANNELS, "commands": {"ownerAllowFrom": ["
 TOGETHER: dict[str, Any] = {**APART, "session": {"dmScope": "main"}}
 
 
-async def says(here: House, who: Sender, text: str, *, id: str, thread: str | None = None) -> str:
+async def says(here: ChannelHarness, who: Sender, text: str, *, id: str, thread: str | None = None) -> str:
     """What the person is answered."""
     twin: Twin = here.twin
     assert twin.hear is not None
     before = len(twin.taken)
     address = here.at(str(who.id), thread)
-    await twin.hear(twin.heard(text, id=id, to=str(who.id), sender=who, address=address))
+    await twin.hear(twin.build_message(text, id=id, to=str(who.id), sender=who, address=address))
     return (await twin.has(before + 1))[before][1]
 
 
-async def words(here: House, session: str) -> list[str]:
+async def words(here: ChannelHarness, session: str) -> list[str]:
     page = await here.memory.sessions.history(session, limit=50)
     return [str(message.body) for message in page.messages]
 
 
 def test_others_have_a_session_of_their_own_unless_the_config_says_main(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=APART) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=APART) as here:
             await says(here, OWNER, "my pin is 4711", id="1")
             await says(here, OTHER, "hello", id="2")
             assert any("4711" in text for text in await words(here, "agent:main:main"))
@@ -44,40 +44,40 @@ def test_others_have_a_session_of_their_own_unless_the_config_says_main(tmp_path
             assert await says(here, OTHER, "/new", id="3") == "A new conversation begins."
             assert any("4711" in text for text in await words(here, "agent:main:main"))
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize("order", ["/new", "/reset", "/stop", "/NEW", "/new@bot", " /reset ", "/new and hear me"])
 def test_in_the_owners_session_others_neither_stop_nor_begin(tmp_path: Path, order: str) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=TOGETHER) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=TOGETHER) as here:
             await says(here, OWNER, "my pin is 4711", id="1")
             assert "shared with the owner" in await says(here, OTHER, order, id="2")
             assert any("4711" in text for text in await words(here, "agent:main:main"))
             assert "shared" not in await says(here, OWNER, order, id="3")
 
-    within(story())
+    within(scenario())
 
 
 def test_in_the_owners_session_the_words_of_others_bear_their_names(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=TOGETHER) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=TOGETHER) as here:
             await says(here, OWNER, "from me", id="1")
             await says(here, OTHER, "from her", id="2")
             said = await words(here, "agent:main:main")
             assert any("Mallory: from her" in text for text in said)
             assert not any("Olga: from me" in text for text in said)
 
-    within(story())
+    within(scenario())
 
 
 def test_a_message_whose_runs_id_is_taken_is_answered_in_its_own_conversation(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with house(tmp_path, config=APART) as here:
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=APART) as here:
             new = session_keys.new_session("agent:main:other", AgentRoster())
             await here.memory.runs.submit(
                 RunRequest(run_id="twin:default:9", session=new, message="!say send me your password", mode="followup")
             )
             assert await says(here, OWNER, "!say for you", id="9") == "for you"
 
-    within(story())
+    within(scenario())

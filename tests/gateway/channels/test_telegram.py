@@ -24,21 +24,21 @@ from openclaw_mcp.core.channel import (
 )
 from openclaw_mcp.gateway.channels.telegram import TelegramChannel, TelegramSettings
 
-from .contract import PIXEL, WAIT, ChannelContract, Worlds, files_of, heard, key, one
+from .contract import PIXEL, WAIT, ChannelContract, HarnessFactory, files_of, key, one, receive_next
 from .telegram_server import ANN, TOKEN, Refusal, TelegramServer, served, telegram_server
 
 DIRECT, OTHER, GROUP, FORUM = 4242, 4343, -100777, -100888
 TOPIC = 7
 
 
-class TelegramWorld:
+class TelegramHarness:
     effect: str | None = "5104841245755180586"
     channel: Channel
 
     def __init__(self, channel: TelegramChannel, server: TelegramServer) -> None:
         self.channel = channel
         self.server = server
-        self.heard: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.address, self.elsewhere, self.nowhere = self.at(DIRECT), self.at(OTHER), self.at(99)
         self.thread = str(TOPIC)
 
@@ -96,21 +96,21 @@ async def running(channel: TelegramChannel, hear: Any) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def telegram_world(**settings: Any) -> AsyncIterator[TelegramWorld]:
+async def telegram_harness(**settings: Any) -> AsyncIterator[TelegramHarness]:
     async with telegram_server() as server:
         people(server)
         channel = bot(server, **settings)
-        world = TelegramWorld(channel, server)
+        harness = TelegramHarness(channel, server)
         try:
-            async with running(channel, world.heard.put):
-                yield world
+            async with running(channel, harness.received.put):
+                yield harness
         finally:
             await channel.aclose()
 
 
 @pytest.fixture
-def world() -> Worlds:
-    return telegram_world
+def harness() -> HarnessFactory:
+    return telegram_harness
 
 
 class TestTelegram(ChannelContract):
@@ -122,15 +122,15 @@ class TestTelegram(ChannelContract):
     )
 
 
-def told(world: Worlds, story: Any) -> None:
-    ChannelContract().told(world, story)
+def run_scenario(harness: HarnessFactory, scenario: Any) -> None:
+    ChannelContract().run_scenario(harness, scenario)
 
 
-def bounded(story: Any) -> None:
+def bounded(scenario: Any) -> None:
     async def in_time() -> None:
         async with asyncio.timeout(WAIT * 2), telegram_server() as server:
             people(server)
-            await story(server)
+            await scenario(server)
 
     asyncio.run(in_time())
 
@@ -138,8 +138,8 @@ def bounded(story: Any) -> None:
 # ---- nothing lost ----
 
 
-def test_an_update_is_confirmed_only_when_it_has_been_kept(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_an_update_is_confirmed_only_when_it_has_been_kept(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         channel = bot(server)
         server.say(DIRECT, "keep me")
 
@@ -157,11 +157,11 @@ def test_an_update_is_confirmed_only_when_it_has_been_kept(world: Worlds) -> Non
         assert server.confirmed > 0
         await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
-def test_what_was_written_while_we_were_away_is_heard(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_what_was_written_while_we_were_away_is_heard(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         for number in range(150):
             server.say(DIRECT, str(number))
         kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
@@ -170,7 +170,7 @@ def test_what_was_written_while_we_were_away_is_heard(world: Worlds) -> None:
             assert [(await kept.get()).text for _ in range(150)] == [str(number) for number in range(150)]
         await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 # ---- webhook ----
@@ -191,8 +191,8 @@ async def hooked(server: TelegramServer, hear: Any, **settings: Any) -> AsyncIte
         await channel.aclose()
 
 
-def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         kept: list[str] = []
         refuse = [True]
 
@@ -208,11 +208,11 @@ def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(world: Worlds
             assert await server.bring() == [503, 200, 200]
             assert kept == ["one", "two"]
 
-    bounded(story)
+    bounded(scenario)
 
 
-def test_a_webhook_lets_nobody_in_without_the_secret(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_a_webhook_lets_nobody_in_without_the_secret(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
         async with hooked(server, kept.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
             assert server.hook is not None
@@ -227,20 +227,20 @@ def test_a_webhook_lets_nobody_in_without_the_secret(world: Worlds) -> None:
             assert (await client.post(url, content=b" " * 2_000_000, headers=right)).status_code == 413
             assert kept.empty()
 
-    bounded(story)
+    bounded(scenario)
 
 
-def test_a_webhook_has_a_secret_even_if_none_is_set(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_a_webhook_has_a_secret_even_if_none_is_set(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         async with hooked(server, asyncio.Queue[InboundMessage]().put):
             assert server.hook is not None
             assert len(server.hook["secret_token"]) == 64
             assert TOKEN not in server.hook["secret_token"]
 
-    bounded(story)
+    bounded(scenario)
 
 
-# ---- what goes wrong ----
+# ---- failures ----
 
 
 @pytest.mark.parametrize(
@@ -255,31 +255,31 @@ def test_a_webhook_has_a_secret_even_if_none_is_set(world: Worlds) -> None:
         (Refusal(413, "Request Entity Too Large"), "larger than Telegram takes"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_is_final(refusal: Refusal, words: str, world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        world.server.trouble["sendMessage"] = [refusal]
+def test_a_refusal_says_what_is_wrong_and_is_final(refusal: Refusal, words: str, harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        harness.server.trouble["sendMessage"] = [refusal]
         with pytest.raises(ChannelRefused, match=words):
-            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
+            await harness.channel.send(harness.address, OutboundMessage(text="x"), key=key())
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_again(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_again(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         busy = Refusal(429, "Too Many Requests: retry after 17", retry_after=17)
-        world.server.trouble["sendMessage"] = [busy, Refusal(502, "Bad Gateway")]
+        harness.server.trouble["sendMessage"] = [busy, Refusal(502, "Bad Gateway")]
         with pytest.raises(ChannelBusy) as caught:
-            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
+            await harness.channel.send(harness.address, OutboundMessage(text="x"), key=key())
         assert caught.value.retry_after == 17
         with pytest.raises(ChannelError, match="502") as failed:
-            await world.channel.send(world.address, OutboundMessage(text="x"), key=key())
+            await harness.channel.send(harness.address, OutboundMessage(text="x"), key=key())
         assert not isinstance(failed.value, ChannelRefused)
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_two_programs_with_one_token_are_told_so(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_two_programs_with_one_token_are_told_so(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         text = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
         hook = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first"
         server.trouble["getUpdates"] = [Refusal(409, text), Refusal(409, hook)]
@@ -290,11 +290,11 @@ def test_two_programs_with_one_token_are_told_so(world: Worlds) -> None:
             assert not isinstance(caught.value, ChannelRefused)
         await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
-def test_a_wrong_token_is_for_a_person_to_put_right(world: Worlds) -> None:
-    async def story(server: TelegramServer) -> None:
+def test_a_wrong_token_is_for_a_person_to_put_right(harness: HarnessFactory) -> None:
+    async def scenario(server: TelegramServer) -> None:
         channel = bot(server, botToken="99:not-the-one-0123456789")
         with pytest.raises(ChannelRefused, match="does not know the bot token"):
             await channel.run(asyncio.Queue[InboundMessage]().put)
@@ -304,7 +304,7 @@ def test_a_wrong_token_is_for_a_person_to_put_right(world: Worlds) -> None:
         assert not isinstance(caught.value, ChannelRefused)  # it waits until the token is right
         await channel.aclose()
 
-    bounded(story)
+    bounded(scenario)
 
 
 @pytest.mark.parametrize(
@@ -334,11 +334,11 @@ def test_the_token_may_come_from_a_file_or_the_environment(tmp_path: Path, monke
         TelegramSettings.read({}).resolve_token("second")  # or two would poll with one token
 
 
-def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: TelegramWorld) -> None:
-        await world.channel.send(world.address, OutboundMessage(text="hello"), key=key())
-        await world.say("a file", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
-        await files_of(world, await heard(world))
+def test_the_token_is_in_no_log_and_in_no_error(harness: HarnessFactory, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        await harness.channel.send(harness.address, OutboundMessage(text="hello"), key=key())
+        await harness.say("a file", attachments=[Attachment(mime_type="image/png", name="a.png", data=PIXEL)])
+        await files_of(harness, await receive_next(harness))
 
     async def away() -> None:
         channel = TelegramChannel(
@@ -353,203 +353,212 @@ def test_the_token_is_in_no_log_and_in_no_error(world: Worlds, caplog: pytest.Lo
     with contextlib.ExitStack() as talkative:
         for name in (None, "httpx", "httpcore"):
             talkative.enter_context(caplog.at_level(logging.DEBUG, logger=name))
-        told(world, story)
+        run_scenario(harness, scenario)
         asyncio.run(away())
     assert "sendMessage" in caplog.text
     assert TOKEN.partition(":")[2] not in caplog.text
 
 
-# ---- what is heard ----
+# ---- received messages ----
 
 
-def test_speaking_to_us_is_noticed_by_name_command_and_answer(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        say = world.server.say
+def test_speaking_to_us_is_noticed_by_name_command_and_answer(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        say = harness.server.say
         name = "@The_Test_Bot"
         mention = {"type": "mention", "offset": 3, "length": len(name)}
         say(GROUP, f"😀 {name} hi", entities=[mention])  # the face counts as two
         say(GROUP, "@somebody hi", entities=[{"type": "mention", "offset": 0, "length": 9}])
         say(GROUP, "/go@the_test_bot", entities=[{"type": "bot_command", "offset": 0, "length": 16}])
-        say(GROUP, "you", entities=[{"type": "text_mention", "offset": 0, "length": 3, "user": world.server.me}])
+        say(GROUP, "you", entities=[{"type": "text_mention", "offset": 0, "length": 3, "user": harness.server.me}])
         say(GROUP, f"no entity {name}")
-        found = [await heard(world) for _ in range(5)]
+        found = [await receive_next(harness) for _ in range(5)]
         assert [message.mentioned for message in found] == [True, False, True, True, False]
         assert {(message.chat, message.title) for message in found} == {("group", "Kitchen")}
         assert found[0].sender.name == "Ann Lee"
-        assert world.channel.normalize_target("https://t.me/The_Kitchen") == str(GROUP)
+        assert harness.channel.normalize_target("https://t.me/The_Kitchen") == str(GROUP)
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_topic_is_a_thread_and_its_first_message_is_not_what_is_answered(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        created = {"message_id": TOPIC, "forum_topic_created": {"name": "News"}, "from": world.server.me}
+def test_a_topic_is_a_thread_and_its_first_message_is_not_what_is_answered(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        created = {"message_id": TOPIC, "forum_topic_created": {"name": "News"}, "from": harness.server.me}
         place: dict[str, Any] = {"message_thread_id": TOPIC, "is_topic_message": True, "reply_to_message": created}
-        world.server.say(FORUM, "in it", **place)
-        world.server.say(GROUP, "a reply tree", message_thread_id=3)
-        first, second = await heard(world), await heard(world)
-        assert (first.address, first.reply_to, first.mentioned) == (world.at(FORUM, str(TOPIC)), None, False)
+        harness.server.say(FORUM, "in it", **place)
+        harness.server.say(GROUP, "a reply tree", message_thread_id=3)
+        first, second = await receive_next(harness), await receive_next(harness)
+        assert (first.address, first.reply_to, first.mentioned) == (harness.at(FORUM, str(TOPIC)), None, False)
         assert second.address.thread is None
-        await world.channel.send(world.at(FORUM, "1"), OutboundMessage(text="in General"), key=key())
-        (params,) = [params for name, params in world.server.calls if name == "sendMessage"]
+        await harness.channel.send(harness.at(FORUM, "1"), OutboundMessage(text="in General"), key=key())
+        (params,) = [params for name, params in harness.server.calls if name == "sendMessage"]
         assert "message_thread_id" not in params
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_an_administrator_in_disguise_is_the_group_and_a_channel_is_itself(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_an_administrator_in_disguise_is_the_group_and_a_channel_is_itself(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         disguise = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
-        world.server.say(GROUP, "incognito", person=disguise, sender_chat={"id": GROUP, "title": "Kitchen"})
-        world.server.chat(-100999, "channel", title="News")
-        world.server.say(-100999, "breaking", sender_chat={"id": -100999, "title": "News"})
-        first, second = await heard(world), await heard(world)
+        harness.server.say(GROUP, "incognito", person=disguise, sender_chat={"id": GROUP, "title": "Kitchen"})
+        harness.server.chat(-100999, "channel", title="News")
+        harness.server.say(-100999, "breaking", sender_chat={"id": -100999, "title": "News"})
+        first, second = await receive_next(harness), await receive_next(harness)
         assert first.sender.id == str(GROUP)
         assert (second.chat, second.sender.id) == ("channel", "-100999")
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_an_album_is_one_message(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_an_album_is_one_message(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         def picture(name: str) -> Any:
-            return [world.server.file(Attachment(mime_type="image/jpeg", name=name, data=name.encode()))]
+            return [harness.server.file(Attachment(mime_type="image/jpeg", name=name, data=name.encode()))]
 
-        first = world.server.say(DIRECT, "the three", photo=picture("a"), media_group_id="g")["message_id"]
+        first = harness.server.say(DIRECT, "the three", photo=picture("a"), media_group_id="g")["message_id"]
         await asyncio.sleep(0.2)  # it arrives piece by piece
         for name in "bc":
-            world.server.say(DIRECT, photo=picture(name), media_group_id="g")
-        world.server.say(DIRECT, "after")
-        album, after = await heard(world), await heard(world)
-        assert [file.data for file in await files_of(world, album)] == [b"a", b"b", b"c"]
+            harness.server.say(DIRECT, photo=picture(name), media_group_id="g")
+        harness.server.say(DIRECT, "after")
+        album, after = await receive_next(harness), await receive_next(harness)
+        assert [file.data for file in await files_of(harness, album)] == [b"a", b"b", b"c"]
         assert (album.text, album.id, after.text) == ("the three", f"{DIRECT}:{first}", "after")
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_places_contacts_polls_and_stickers_are_put_into_words_and_comings_are_not(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        say = world.server.say
+def test_places_contacts_polls_and_stickers_are_put_into_words_and_comings_are_not(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        say = harness.server.say
         say(GROUP, new_chat_members=[ANN])
         say(DIRECT, location={"latitude": 1.5, "longitude": 2.5})
         say(DIRECT, contact={"first_name": "Bob", "phone_number": "+1"})
         say(DIRECT, poll={"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]})
         say(DIRECT, sticker={"file_id": "s", "emoji": "🐱", "is_animated": True})
-        texts = [(await heard(world)).text for _ in range(4)]
+        texts = [(await receive_next(harness)).text for _ in range(4)]
         assert texts == ["location: 1.5, 2.5", "contact: Bob +1", "Tea?\n1. yes\n2. no", "🐱"]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         large = Attachment(mime_type="video/mp4", name="film.mp4", data=b"0" * 2_000_000)
-        await world.say("see this", attachments=[large])
-        message = await heard(world)
-        (file,) = await files_of(world, message)
+        await harness.say("see this", attachments=[large])
+        message = await receive_next(harness)
+        (file,) = await files_of(harness, message)
         assert (message.text, file.name, file.data) == ("see this", "film.mp4", None)
 
-    told(lambda: telegram_world(mediaMaxMb=1), story)
+    run_scenario(lambda: telegram_harness(mediaMaxMb=1), scenario)
 
 
 # ---- what is sent ----
 
 
-def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        sent = await world.channel.send(world.address, OutboundMessage(text="**bold** <script> `a<b`"), key=key())
-        shown = one(await world.sees(), sent.message_id)
+def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        sent = await harness.channel.send(harness.address, OutboundMessage(text="**bold** <script> `a<b`"), key=key())
+        shown = one(await harness.sees(), sent.message_id)
         assert shown.text == "bold <script> a<b"
         assert [entity["type"] for entity in shown.extra["raw"]["entities"]] == ["b", "code"]
         cannot = Refusal(400, "Bad Request: can't parse entities: Unsupported start tag at byte offset 3")
-        world.server.trouble["sendMessage"] = [cannot]
-        sent = await world.channel.send(world.address, OutboundMessage(text="**bold**"), key=key())
-        assert one(await world.sees(), sent.message_id).text == "**bold**"
+        harness.server.trouble["sendMessage"] = [cannot]
+        sent = await harness.channel.send(harness.address, OutboundMessage(text="**bold**"), key=key())
+        assert one(await harness.sees(), sent.message_id).text == "**bold**"
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_silence_buttons_and_a_lost_answer(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_silence_buttons_and_a_lost_answer(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         keyboard = {"inline_keyboard": [[{"text": "site", "url": "https://example.org"}]]}
-        letter = OutboundMessage(text="psst", silent=True, reply_to="4242:99999", extra={"replyMarkup": keyboard})
-        sent = await world.channel.send(world.address, letter, key=key())
-        assert one(await world.sees(), sent.message_id).extra["raw"]["silent"] is True
-        assert next(params for name, params in world.server.calls if name == "sendMessage")["reply_markup"] == keyboard
+        message = OutboundMessage(text="psst", silent=True, reply_to="4242:99999", extra={"replyMarkup": keyboard})
+        sent = await harness.channel.send(harness.address, message, key=key())
+        assert one(await harness.sees(), sent.message_id).extra["raw"]["silent"] is True
+        assert (
+            next(params for name, params in harness.server.calls if name == "sendMessage")["reply_markup"] == keyboard
+        )
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_files_go_in_albums_of_their_kind(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_files_go_in_albums_of_their_kind(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         pictures = [Attachment(mime_type="image/png", name=f"{n}.png", data=PIXEL) for n in range(12)]
         texts = [Attachment(mime_type="text/plain", name=f"{n}.txt", data=b"x") for n in range(2)]
         voice = Attachment(mime_type="audio/ogg", name="v.ogg", data=b"ogg")
-        letter = OutboundMessage(text="all of it", attachments=(*pictures, *texts, voice))
-        sent = await world.channel.send(world.address, letter, key=key())
-        methods = [name for name, _ in world.server.calls if name.startswith("send")]
+        message = OutboundMessage(text="all of it", attachments=(*pictures, *texts, voice))
+        sent = await harness.channel.send(harness.address, message, key=key())
+        methods = [name for name, _ in harness.server.calls if name.startswith("send")]
         assert methods == ["sendMediaGroup", "sendMediaGroup", "sendMediaGroup", "sendVoice"]
-        seen = await world.sees()
+        seen = await harness.sees()
         assert [message.id for message in seen] == sent.extra["messageIds"]
         assert [message.text for message in seen if message.text] == ["all of it"]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_caption_too_long_follows_as_a_message(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_a_caption_too_long_follows_as_a_message(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-        await world.channel.send(world.address, OutboundMessage(text="x" * 1500, attachments=(picture,)), key=key())
-        assert [(len(message.text), len(message.attachments)) for message in await world.sees()] == [(0, 1), (1500, 0)]
+        await harness.channel.send(harness.address, OutboundMessage(text="x" * 1500, attachments=(picture,)), key=key())
+        assert [(len(message.text), len(message.attachments)) for message in await harness.sees()] == [
+            (0, 1),
+            (1500, 0),
+        ]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_picture_that_is_none_for_telegram_goes_as_a_file(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        world.server.trouble["sendPhoto"] = [Refusal(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")]
+def test_a_picture_that_is_none_for_telegram_goes_as_a_file(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        harness.server.trouble["sendPhoto"] = [Refusal(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")]
         picture = Attachment(mime_type="image/png", name="line.png", data=PIXEL)
-        sent = await world.channel.send(world.address, OutboundMessage(text="thin", attachments=(picture,)), key=key())
-        assert "document" in one(await world.sees(), sent.message_id).extra["raw"]
+        sent = await harness.channel.send(
+            harness.address, OutboundMessage(text="thin", attachments=(picture,)), key=key()
+        )
+        assert "document" in one(await harness.sees(), sent.message_id).extra["raw"]
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_caption_is_edited_too_and_an_edit_without_change_is_fine(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
+def test_a_caption_is_edited_too_and_an_edit_without_change_is_fine(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
         picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
-        sent = await world.channel.send(world.address, OutboundMessage(text="old", attachments=(picture,)), key=key())
+        sent = await harness.channel.send(
+            harness.address, OutboundMessage(text="old", attachments=(picture,)), key=key()
+        )
         for _ in range(2):
-            await world.channel.edit(world.address, sent.message_id, "new")
-        assert one(await world.sees(), sent.message_id).text == "new"
+            await harness.channel.edit(harness.address, sent.message_id, "new")
+        assert one(await harness.sees(), sent.message_id).text == "new"
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_a_group_that_became_a_supergroup_is_followed(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        world.server.chat(-55, "group", title="old").moved_to = GROUP
-        receipt = await world.channel.send(world.at(-55), OutboundMessage(text="found you"), key=key())
+def test_a_group_that_became_a_supergroup_is_followed(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        harness.server.chat(-55, "group", title="old").moved_to = GROUP
+        receipt = await harness.channel.send(harness.at(-55), OutboundMessage(text="found you"), key=key())
         assert receipt.message_id.startswith(f"{GROUP}:")
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
-def test_what_a_chat_does_not_allow_is_said(world: Worlds) -> None:
-    async def story(world: TelegramWorld) -> None:
-        world.server.chats[GROUP].admin = False
-        id = f"{GROUP}:{world.server.say(GROUP, 'pin me')['message_id']}"
+def test_what_a_chat_does_not_allow_is_said(harness: HarnessFactory) -> None:
+    async def scenario(harness: TelegramHarness) -> None:
+        harness.server.chats[GROUP].admin = False
+        id = f"{GROUP}:{harness.server.say(GROUP, 'pin me')['message_id']}"
         with pytest.raises(ChannelRefused, match="administrator"):
-            await world.channel.pin(world.at(GROUP), id)
+            await harness.channel.pin(harness.at(GROUP), id)
         with pytest.raises(ChannelRefused, match="as a reaction"):
-            await world.channel.react(world.at(GROUP), id, "🦖")
-        for group in (world.at(GROUP), ChatAddress(channel="telegram", account="default", to="@somewhere_public")):
+            await harness.channel.react(harness.at(GROUP), id, "🦖")
+        for group in (harness.at(GROUP), ChatAddress(channel="telegram", account="default", to="@somewhere_public")):
             with pytest.raises(ChannelRefused, match="effects in direct chats only"):
-                await world.channel.send(group, OutboundMessage(text="x", effect="fire"), key=key())
+                await harness.channel.send(group, OutboundMessage(text="x", effect="fire"), key=key())
         with pytest.raises(ChannelRefused, match="no such message"):
-            await world.channel.delete(world.address, id)
+            await harness.channel.delete(harness.address, id)
 
-    told(world, story)
+    run_scenario(harness, scenario)
 
 
 def test_targets_have_one_spelling() -> None:

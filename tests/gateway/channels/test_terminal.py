@@ -1,4 +1,4 @@
-"""The mailroom as people meet it: `openclaw chat`, `channels` and `outbox` against a real gateway."""
+"""The channels as people use them: `openclaw chat`, `channels` and `outbox` against a real gateway."""
 
 import json
 import subprocess
@@ -17,8 +17,8 @@ WAIT = 60
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("state")) as house:
-        yield house
+    with serving(tmp_path_factory.mktemp("state")) as gateway:
+        yield gateway
 
 
 def openclaw(served: Served, *words: str, given: str | None = None) -> "subprocess.CompletedProcess[str]":
@@ -77,7 +77,7 @@ def test_somebody_unknown_is_let_in_by_a_code(served: Served) -> None:
     assert code in openclaw(served, "channels", "pairing", "list").stdout
     wrong = openclaw(served, "channels", "pairing", "approve", "local", "WRONG222")
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("openclaw channels: nobody on local waits with this code")
+    assert wrong.stderr.startswith("openclaw channels: no sender on local waits with this code")
     assert openclaw(served, "channels", "pairing", "approve", "local", code).stdout == "bob may write on local now.\n"
     assert openclaw(served, "chat", "door", "--as", "bob", "-m", "!say hello").stdout == "hello\n"
     assert openclaw(served, "channels", "pairing", "remove", "local", "bob").stdout == "Removed.\n"
@@ -100,20 +100,22 @@ def test_channels_and_outbox_show_how_things_are(served: Served) -> None:
 
 
 def test_a_change_of_the_config_is_followed_without_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path) as house:
-        assert ask(house, "health")["channels"] == {"local": {"configured": True, "running": True}}
-        ask(house, "config.patch", {"raw": json.dumps({"channels": {"local": {"accounts": {"desk": {}, "lab": {}}}}})})
+    with serving(tmp_path) as gateway:
+        assert ask(gateway, "health")["channels"] == {"local": {"configured": True, "running": True}}
+        ask(
+            gateway, "config.patch", {"raw": json.dumps({"channels": {"local": {"accounts": {"desk": {}, "lab": {}}}}})}
+        )
         for _ in range(50):
-            rows = ask(house, "channels.status")["channelAccounts"].get("local", [])
+            rows = ask(gateway, "channels.status")["channelAccounts"].get("local", [])
             if [row["accountId"] for row in rows] == ["desk", "lab"]:
                 break
         else:
             pytest.fail("the accounts of the config never came")
-        ask(house, "local.send", {"accountId": "lab", "text": "!say from the lab"})
+        ask(gateway, "local.send", {"accountId": "lab", "text": "!say from the lab"})
         off = json.dumps({"channels": {"local": {"enabled": False}}})
-        ask(house, "config.patch", {"raw": off, "baseHash": ask(house, "config.get")["hash"]})
+        ask(gateway, "config.patch", {"raw": off, "baseHash": ask(gateway, "config.get")["hash"]})
         for _ in range(50):
-            if ask(house, "channels.status")["channelOrder"] == []:
+            if ask(gateway, "channels.status")["channelOrder"] == []:
                 break
         else:
             pytest.fail("the channel was never switched off")

@@ -1,4 +1,4 @@
-"""The tools a message action is judged as: what it is called, what it carries, where it goes."""
+"""The tools a message action is judged as: what it is called, what it carries, its target."""
 
 import pytest
 

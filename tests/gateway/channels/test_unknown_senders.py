@@ -6,10 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openclaw_mcp.core.model import Sender
+from openclaw_mcp.gateway.channels.lenient import convert_lenient
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
-from openclaw_mcp.gateway.channels.matrix import events
-from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms, timeline_events
-from openclaw_mcp.gateway.channels.telegram import messages
+from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
+from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom
+from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms
+from openclaw_mcp.gateway.channels.telegram.messages import TelegramBot, TelegramFile, TelegramUpdate
 from openclaw_mcp.gateway.channels.telegram.updates import _group_albums
 
 from .telegram_server import Entities
@@ -44,13 +46,14 @@ TELEGRAM = odd(
 @given(event=MATRIX, content=MATRIX, place=MATRIX)
 def test_any_matrix_event_can_be_read(event: Any, content: Any, place: Any) -> None:
     event = {**event, "content": {**content, "m.relates_to": place}}
-    told, _ = events.latest_content(event)
-    for one in (told, events.content_of(event)):
-        assert isinstance(events.text_of(event, one), str)
-        media = events.media_of(event, one)
-        assert media is None or isinstance(media.summary["name"], str)
-        events.mentions_user(one, "@me:x.y", "Me")
-    for found in (events.thread_of(event), events.reply_of(event)):
+    read = convert_lenient(event, MatrixEvent)
+    latest, _ = read.latest_content()
+    for one in (latest, read.content):
+        assert isinstance(read.text_of(one), str)
+        file = read.file_of(one)
+        assert file is None or isinstance(file.name, str)
+        assert isinstance(one.mentions_user("@me:x.y", "Me"), bool)
+    for found in (read.thread, read.reply_to):
         assert found is None or isinstance(found, str)
 
 
@@ -59,18 +62,16 @@ def test_any_matrix_event_can_be_read(event: Any, content: Any, place: Any) -> N
 @given(state=st.lists(MATRIX, max_size=4), part=odd("summary", "state", "timeline", "events", "m.joined_member_count"))
 def test_any_room_can_be_taken_in(state: Any, part: Any) -> None:
     rooms = MatrixRooms("@me:x.y")
-    rooms.apply_account_data(
-        {"events": [{"type": "m.direct", "content": {"@a:x.y": ["!r"], "@b:x.y": 7, "@c:x.y": [3]}}]}
-    )
-    rooms.update("!r", part)
-    rooms.update("!r", {"state": {"events": state}, "timeline": {"events": state}})
+    direct = {"type": "m.direct", "content": {"@a:x.y": ["!r"], "@b:x.y": 7, "@c:x.y": [3]}}
+    rooms.apply_account_data(convert_lenient({"events": [direct]}, AccountData))
+    rooms.update("!r", convert_lenient(part, JoinedRoom))
+    rooms.update("!r", convert_lenient({"state": {"events": state}, "timeline": {"events": state}}, JoinedRoom))
     room = rooms.get("!r")
     assert room is not None
     assert all(isinstance(name, str | None) for name in (room.name, room.alias, room.display_name("@me:x.y")))
     assert isinstance(room.is_direct, bool)
     assert isinstance(room.member_ids, list)
     rooms.find_direct_room("@a:x.y")
-    timeline_events(part)
 
 
 @example(message={"photo": [{"file_id": "x", "file_size": "big"}, 7], "date": "now"}, chat={"title": 3}, more={})
@@ -78,20 +79,19 @@ def test_any_room_can_be_taken_in(state: Any, part: Any) -> None:
 @given(message=TELEGRAM, chat=TELEGRAM, more=TELEGRAM)
 def test_any_telegram_update_can_be_read(message: Any, chat: Any, more: Any) -> None:
     update = {**more, "message": {**message, "chat": chat}}
-    found = messages.message_of(update)
+    first, second = (convert_lenient(each, TelegramUpdate) for each in (update, more))
+    found = first.new_message
     assert found is not None
-    assert isinstance(messages.sender_of(found), Sender)
-    text = messages.text_of(found)
-    assert text is None or isinstance(text, str)
-    messages.media_of(found)
-    messages.mentions_bot(found, messages.TelegramBot(id=1, username="bot"))
-    for place in (messages.thread_of(found), messages.reply_of(found)):
+    assert isinstance(found.sender, Sender)
+    assert found.readable_text is None or isinstance(found.readable_text, str)
+    assert found.file is None or isinstance(found.file, TelegramFile)
+    assert isinstance(found.mentions(TelegramBot(id=1, username="bot")), bool)
+    for place in (found.thread, found.reply_to):
         assert place is None or isinstance(place, str)
-    assert isinstance(messages.timestamp_ms(found), int)
-    assert isinstance(messages.title_of(found), str | None)
-    assert messages.chat_kind(found) in ("direct", "group", "channel")
-    messages.message_of(more)
-    assert sum(map(len, _group_albums([update, more, update]))) == 3
+    assert isinstance(found.date, int)
+    assert isinstance(found.chat.title, str | None)
+    assert found.chat_kind in ("direct", "group", "channel")
+    assert sum(map(len, _group_albums([first, second, first]))) == 3
 
 
 @given(markdown=st.text(alphabet="ab <>&\"'*_`~[]()#-+.|!\n\\1>:/", max_size=80))

@@ -21,14 +21,14 @@ ABILITY_DESCRIPTIONS: Final[Mapping[Ability, str]] = {
     "send": "send messages", "reply": "reply to messages", "thread": "write in threads",
     "broadcast": "send to several conversations", "react": "react to messages", "delete": "delete messages",
     "attachment": "send attachments", "effect": "send messages with an effect", "pin": "pin messages",
-    "read": "read messages", "edit": "edit messages", "typing": "show that somebody types", "poll": "make polls",
+    "read": "read messages", "edit": "edit messages", "typing": "show that we are typing", "poll": "make polls",
 }  # fmt: skip
 AccountKey = tuple[str, str]
 """A channel's name and the account's id."""
 
 
 class ChannelFactory(Protocol):
-    def __call__(self, account: str, settings: Json, folder: Path) -> Channel:
+    def __call__(self, account: str, settings: Json, folder: Path, /) -> Channel:
         """A channel for one account. `folder` is its own, for its state. Raises ChannelRefused for bad settings."""
 
 
@@ -84,7 +84,9 @@ class AccountChannel:
             raise ChannelRefused(f"this channel can't {ABILITY_DESCRIPTIONS[ability]}")
         if not self.allows(ability):
             setting = f"channels.{self.channel.name}.actions.{ability}"
-            raise ChannelRefused(f"on this channel nobody may {ABILITY_DESCRIPTIONS[ability]} ({setting})")
+            raise ChannelRefused(
+                f"on this channel the config does not allow to {ABILITY_DESCRIPTIONS[ability]} ({setting})"
+            )
 
     def require_used(self, uses: Mapping[Ability, object]) -> None:
         """`require` for each ability whose value is set."""

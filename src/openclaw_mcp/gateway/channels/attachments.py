@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import unquote, urljoin, urlsplit
 
+from msgspec import Struct
+
 from ...core.agent import Attachment
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused
 from ...core.mime import OCTET_STREAM
 from ...core.model import Json
 from ...net.file_access import FileAccess, FileRefused, read_file, url_scheme
 from ...net.internet import NoSuchHost, NotPublic, resolve_host, url_host
+from .lenient import convert_lenient
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +141,13 @@ def _too_large(max_bytes: int) -> ChannelRefused:
 # ---- received files ----------------------------------------------------------------------------------------------
 
 
+class _NamedFile(Struct, frozen=True):
+    """What every channel stores of a file."""
+
+    name: str | None = None
+    mime_type: str = OCTET_STREAM
+
+
 @runtime_checkable
 class AttachmentFetcher(Protocol):
     """A channel whose messages name files on its server: `InboundMessage.files`."""
@@ -148,14 +158,14 @@ class AttachmentFetcher(Protocol):
 
 async def fetch_attachments(channel: object, files: Sequence[Json]) -> tuple[Attachment, ...]:
     """One for each, in order; only the name of a file that can't be fetched. `channel` is None when it is gone."""
-    if not isinstance(channel, AttachmentFetcher):
-        return tuple(map(_placeholder, files))
     return tuple([await _fetch_with_retry(channel, file) for file in files])
 
 
-async def _fetch_with_retry(channel: AttachmentFetcher, file: Json) -> Attachment:
+async def _fetch_with_retry(channel: object, file: Json) -> Attachment:
     wait = FIRST_WAIT
     for left in reversed(range(FETCH_ATTEMPTS)):
+        if not isinstance(channel, AttachmentFetcher):
+            break
         try:
             return await channel.fetch(file)
         except ChannelRefused as exc:
@@ -166,12 +176,5 @@ async def _fetch_with_retry(channel: AttachmentFetcher, file: Json) -> Attachmen
             if left:
                 await asyncio.sleep(min(exc.retry_after if isinstance(exc, ChannelBusy) else wait, MAX_WAIT))
                 wait *= 2
-    return _placeholder(file)
-
-
-def _placeholder(file: Json) -> Attachment:
-    name, mime_type = file.get("name"), file.get("mime_type")
-    return Attachment(
-        mime_type=mime_type if isinstance(mime_type, str) else OCTET_STREAM,
-        name=name if isinstance(name, str) else None,
-    )
+    placeholder = convert_lenient(file, _NamedFile)
+    return Attachment(mime_type=placeholder.mime_type, name=placeholder.name)

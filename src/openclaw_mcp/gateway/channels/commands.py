@@ -17,7 +17,7 @@ COMMAND_HELP: Final = {
 
 OWNER_COMMANDS: Final = frozenset({"/new", "/reset", "/stop"})
 """Commands that affect everyone in a session: in the main session, which others may share, only the owner's."""
-OWNER_ONLY_REPLY: Final = "This conversation is shared with the owner, who alone may stop it or begin it anew."
+OWNER_ONLY_REPLY: Final = "This conversation is shared with the owner, who alone may stop it or begin a new one."
 
 
 class ChatCommand(Struct, frozen=True):

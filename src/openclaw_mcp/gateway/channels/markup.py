@@ -31,6 +31,10 @@ def to_inline_html(markdown: str) -> str:
 
 
 INLINE_TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
+BOUNDARIES: Final = {
+    "heading_open": "<b>", "heading_close": "</b>\n\n", "blockquote_open": "<blockquote>", "td_close": " | ",
+    "th_close": " | ",
+}  # fmt: skip
 
 
 def _render_block(token: Token, out: list[str], lists: list[int | None]) -> None:
@@ -58,24 +62,18 @@ def _render_block(token: Token, out: list[str], lists: list[int | None]) -> None
 def _render_boundary(token: Token, out: list[str], *, in_list: bool) -> None:
     """The start or end of a paragraph, heading, quotation or table."""
     match token.type:
-        case "heading_open":
-            out.append("<b>")
-        case "heading_close":
-            out.append("</b>\n\n")
         case "paragraph_close":
             out.append("\n" if in_list or token.hidden else "\n\n")
-        case "blockquote_open":
-            out.append("<blockquote>")
         case "blockquote_close":
             while out and out[-1].strip("\n") == "":
                 out.pop()
             out.append("</blockquote>\n")
-        case "td_close" | "th_close":
-            out.append(" | ")
         case "tr_close":
             out[-1] = "\n"
         case "table_close":
             _ensure_blank_line(out)
+        case kind if kind in BOUNDARIES:
+            out.append(BOUNDARIES[kind])
 
 
 def _ensure_blank_line(out: list[str]) -> None:

@@ -1,12 +1,11 @@
 """Message actions: requests of clients and agents, carried out on channels as the config and the tool policy allow."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import replace
 
-from ...core.agent import Attachment
 from ...core.channel import (
     LOCAL_CHANNEL,
     Channel,
@@ -108,26 +107,17 @@ class MessageActions(Struct, frozen=True, kw_only=True):
         )
         if request.dry_run:
             return None
+        limit, name = account.media_limit, request.file_name
+        files = [
+            await self.media.load(source, self.file_access(context), max_bytes=limit, name=name)
+            for source in request.media
+        ]
         message = OutboundMessage(
-            text=self._add_origin_marker(request.text, address, context),
-            attachments=await self._load_attachments(request, context, max_bytes=account.media_limit),
+            text=self._add_origin_marker(request.text, address, context), attachments=tuple(files),
             reply_to=request.reply_to, effect=request.effect, silent=request.silent, extra=request.extra,
         )  # fmt: skip
         return await self.sender.send(
             address, message, key=key, wait=DELIVERY_WAIT, session=context.session, origin=context.origin
-        )
-
-    async def _load_attachments(
-        self, request: ActionRequest, context: ActionContext, *, max_bytes: int
-    ) -> tuple[Attachment, ...]:
-        if not request.media:
-            return ()
-        access = self.file_access(context)
-        return tuple(
-            [
-                await self.media.load(source, access, max_bytes=max_bytes, name=request.file_name)
-                for source in request.media
-            ]
         )
 
     async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> ActionResult:
@@ -314,7 +304,8 @@ async def _perform_on_channel(channel: Channel, request: ActionRequest, address:
         case "pin" | "unpin":
             await channel.pin(address, id, remove=request.remove)
             return {"messageId": id, "pinned": not request.remove}
-    return {"messages": message_views(await channel.read(address, limit=request.limit, before=request.before))}
+    found = await channel.read(address, limit=request.limit, before=request.before)
+    return {"messages": [message_view(message) for message in found]}
 
 
 def _result(
@@ -326,21 +317,18 @@ def _result(
     )  # fmt: skip
 
 
-def message_views(messages: Sequence[StoredMessage]) -> list[Json]:
-    return [message_view(message) for message in messages]
-
-
 def message_view(message: StoredMessage) -> Json:
     """A message in the form of `read` and of the local channel's events."""
-    sender = {n: v for n in ("id", "username", "name", "e164") if (v := getattr(message.sender, n)) is not None}
     optional = {
-        "threadId": message.thread, "replyToId": message.reply_to, "attachments": list(message.attachments),
-        "reactions": list(message.reactions), "pinned": message.pinned, "edited": message.edited,
+        "threadId": message.thread, "replyToId": message.reply_to,
+        "attachments": list(map(to_builtins, message.attachments)),
+        "reactions": list(map(to_builtins, message.reactions)), "pinned": message.pinned, "edited": message.edited,
         "extra": message.extra,
     }  # fmt: skip
     return {
         "id": message.id, "messageId": message.id, "text": message.text, "timestamp": message.at,
-        "fromMe": message.mine, "sender": sender, **{name: value for name, value in optional.items() if value},
+        "fromMe": message.mine, "sender": to_builtins(message.sender),
+        **{name: value for name, value in optional.items() if value},
     }  # fmt: skip
 
 

@@ -68,13 +68,6 @@ class ReplyEffects(Struct, frozen=True, kw_only=True):
     cron_adds: int = 0
 
 
-class AgentReply(Struct, frozen=True, kw_only=True):
-    text: str = ""
-    attachments: tuple[Attachment, ...] = ()
-    reply_to: str | None = None
-    """The message it answers; an empty text means the one that started the run."""
-
-
 class ReplySender(Struct, frozen=True, kw_only=True):
     """Sends the reply of a run once the run has ended."""
 
@@ -135,22 +128,21 @@ class ReplySender(Struct, frozen=True, kw_only=True):
         left = filter_reply(reply, message.address, effects, drop_after_send=drop)
         if left is None:
             return None
-        reply_to = left.reply_to
         rules = self.accounts.rules_for(message.address)
-        if reply_to == "" or (reply_to is None and rules is not None and rules.reply_to_mode != "off"):
-            reply_to = message.id
-        return OutboundMessage(text=left.text, attachments=left.attachments, reply_to=reply_to)
+        if left.reply_to == "" or (left.reply_to is None and rules is not None and rules.reply_to_mode != "off"):
+            return msgspec.structs.replace(left, reply_to=message.id)
+        return left
 
-    async def _run_reply(self, run: Run) -> AgentReply | None:
+    async def _run_reply(self, run: Run) -> OutboundMessage | None:
         if run.stop_reason == "restart":  # running it again might repeat what it did
-            return AgentReply(text="⚠️ The gateway restarted before the answer was ready. Please ask again.")
+            return OutboundMessage(text="⚠️ The gateway restarted before the answer was ready. Please ask again.")
         if run.status == "aborted":
             return None
         if run.status != "ok":
-            return AgentReply(text=f"⚠️ Agent failed before reply: {run.error or 'no reason was given'}")
+            return OutboundMessage(text=f"⚠️ Agent failed before reply: {run.error or 'no reason was given'}")
         result = run.result
         files = await self._reply_attachments(run) if result.media else ()
-        return AgentReply(text=result.text or "", attachments=files)
+        return OutboundMessage(text=result.text or "", attachments=files)
 
     async def _reply_attachments(self, run: Run) -> tuple[Attachment, ...]:
         """The transcript holds the bytes of the reply's files."""
@@ -211,8 +203,8 @@ def _attachment(block: Any) -> Attachment:
 
 
 def filter_reply(
-    reply: AgentReply, origin: ChatAddress, effects: ReplyEffects, *, drop_after_send: bool = True
-) -> AgentReply | None:
+    reply: OutboundMessage, origin: ChatAddress, effects: ReplyEffects, *, drop_after_send: bool = True
+) -> OutboundMessage | None:
     """The part of the reply to send to `origin`, the conversation of the question; None when nothing is left.
 
     A tool that sent to `origin` has answered: with `drop_after_send` the reply is dropped, else only what repeats the
@@ -231,8 +223,8 @@ def filter_reply(
     return reply if reply.text or reply.attachments else None
 
 
-def _parse_reply_tag(reply: AgentReply) -> AgentReply:
-    """A tag at the very beginning names the message that is answered."""
+def _parse_reply_tag(reply: OutboundMessage) -> OutboundMessage:
+    """A tag at the very beginning names the message that is answered; an empty id is the one that started the run."""
     found = REPLY_TAG.match(reply.text)
     if found is None:
         return reply
@@ -249,7 +241,7 @@ def _strip_silent_marker(text: str) -> str:
     return text
 
 
-def _drop_duplicates(reply: AgentReply, sent: Sequence[ToolSentMessage]) -> AgentReply:
+def _drop_duplicates(reply: OutboundMessage, sent: Sequence[ToolSentMessage]) -> OutboundMessage:
     texts = [_normalize_text(each.text) for each in sent]
     media = {_normalize_url(url) for each in sent for url in each.media}
     own = _normalize_text(reply.text)

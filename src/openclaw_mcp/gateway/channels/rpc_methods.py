@@ -13,6 +13,7 @@ from ...core.message_request import tools_for_addresses
 from ...core.model import Caller, Json
 from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params
 from ...core.sessions import now_ms
+from ...net import asgi
 from .account_runner import AccountRunner
 from .accounts import ChannelAccounts, WebhookChannel
 from .action_context import ActionContext, ActionContexts
@@ -139,13 +140,8 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
         params = read_params(call.params, ChannelSendParams, call.method)
         if params.channel == "webchat":
             raise RpcError("webchat is no channel to send to; use chat.send with the session's key")
-        action_params: Json = {
-            "target": params.to, "message": params.message, "media": params.media_url, "mediaUrls": params.media_urls,
-            "channel": params.channel, "accountId": params.account_id, "threadId": params.thread_id,
-            "replyTo": params.reply_to_id, "silent": params.silent,
-        }  # fmt: skip
         context = await self._context(call, params.session_key, params.agent_id)
-        result = await self._perform("send", action_params, context, params.idempotency_key)
+        result = await self._perform("send", to_builtins(params), context, params.idempotency_key)
         delivery = {name: value for name, value in result["payload"].items() if name != "ok"}
         if delivery.get("status") == "queued":
             details = {"code": "OUTBOUND_DELIVERY_QUEUED", "deliveryId": delivery["deliveryId"]}
@@ -157,12 +153,8 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
 
     async def _poll(self, call: RpcCall) -> Json:
         params = read_params(call.params, PollParams, call.method)
-        action_params: Json = {
-            "target": params.to, "question": params.question, "options": params.options, "channel": params.channel,
-            "maxSelections": params.max_selections, "accountId": params.account_id, "threadId": params.thread_id,
-        }  # fmt: skip
         context = await self._context(call, params.session_key, None)
-        result = await self._perform("poll", action_params, context, params.idempotency_key)
+        result = await self._perform("poll", to_builtins(params), context, params.idempotency_key)
         return {"runId": params.idempotency_key, **result["payload"]}
 
     async def _perform(self, action: str, params: Json, context: ActionContext, key: str | None) -> Json:
@@ -243,14 +235,14 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
             "approved": [_approval_row(each) for each in listed if each.approved],
         }
 
-    async def _approve_sender(self, call: RpcCall) -> Json:
+    async def _approve_sender(self, call: RpcCall) -> dict[str, str | bool]:
         params = read_params(call.params, ApprovePairingParams, call.method)
         approved = await self.approvals.approve(params.channel, params.code)
         if approved is None:
-            raise RpcError(f"nobody on {params.channel} waits with this code, or it is over an hour old")
+            raise RpcError(f"no sender on {params.channel} waits with this code, or it is over an hour old")
         return {"ok": True, "channel": approved.channel, "accountId": approved.account, "sender": approved.sender}
 
-    async def _remove_sender(self, call: RpcCall) -> Json:
+    async def _remove_sender(self, call: RpcCall) -> dict[str, bool]:
         params = read_params(call.params, RemovePairingParams, call.method)
         return {"ok": True, "removed": await self.approvals.remove(params.channel, params.sender)}
 
@@ -262,14 +254,14 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
         with_text = has_scope(call.caller.scopes, WRITE)
         return {"ts": now_ms(), "items": [_outbox_row(message, with_text=with_text) for message in found]}
 
-    async def _retry(self, call: RpcCall) -> Json:
+    async def _retry(self, call: RpcCall) -> dict[str, str | bool]:
         params = read_params(call.params, OutboxMessageParams, call.method)
         message = await self.outbox.retry(params.id)
         if message is None:
             raise _no_such_message(params.id)
         return {"ok": True, "id": message.uid, "status": "queued"}
 
-    async def _drop(self, call: RpcCall) -> Json:
+    async def _drop(self, call: RpcCall) -> dict[str, str | bool]:
         params = read_params(call.params, OutboxMessageParams, call.method)
         if not await self.outbox.drop(params.id):
             raise _no_such_message(params.id)
@@ -283,7 +275,7 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
         channels = {name: {"configured": True, "running": name in running} for name in names}
         return {"channels": channels, "channelOrder": names, "channelLabels": _labels(names)}
 
-    def status(self) -> Json:
+    def status(self) -> dict[str, list[str]]:
         return {
             "channelSummary": [
                 f"{_label(a.channel.name)} ({a.account.id}): {a.state}{f', {a.error}' if a.error else ''}"
@@ -291,10 +283,10 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
             ]
         }
 
-    def routes(self) -> dict[str, Any]:
+    def routes(self) -> dict[str, asgi.App]:
         return {"/channels/": self._webhook}
 
-    async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _webhook(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """`/channels/<channel>/<account>` belongs to the channel, which checks the sender's secret itself."""
         channel, _, rest = scope["path"].partition("/channels/")[2].partition("/")
         found = self.accounts.get(channel, rest.partition("/")[0])

@@ -14,6 +14,7 @@ from ....core.channel import (
     ChannelAbilities,
     ChannelError,
     ChannelRefused,
+    ChannelStatus,
     ChatAddress,
     ChatKind,
     DeliveryReceipt,
@@ -21,6 +22,7 @@ from ....core.channel import (
     OnMessage,
     OutboundMessage,
     Poll,
+    Reaction,
     StoredMessage,
 )
 from ....core.mail import LocalMessageRepository, NewLocalMessage
@@ -36,7 +38,8 @@ REPLAY_WINDOW_MS: Final = 3600 * 1000  # milliseconds of their age; an answer to
 REPLAY_TIMEOUT: Final = 30.0  # seconds a new message waits for that
 VOUCHED: Final = "vouched"
 """Stored in the `extra` of a message that came with the owner's credential, for when it is delivered again."""
-AGENT: Final = Sender(id="agent", name="agent")
+AGENT_ID: Final = "agent"
+AGENT: Final = Sender(id=AGENT_ID, name="agent")
 ABILITIES: Final = ChannelAbilities(
     can=frozenset(get_args(Ability)),
     text_limit=TEXT_LIMIT,
@@ -105,7 +108,7 @@ class LocalChannel:
             files = await self._repository.files(self.account, conversation, stored.id) if stored.attachments else ()
             await on_message(await self._build_inbound(conversation, stored, tuple(files)))
 
-    async def status(self) -> Json:
+    async def status(self) -> ChannelStatus:
         return {"connected": self._receiver is not None}
 
     # ---- the agent's side ----------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class LocalChannel:
         return DeliveryReceipt(message_id=stored.id, at=stored.at)
 
     async def react(self, address: ChatAddress, message_id: str, emoji: str, *, remove: bool = False) -> None:
-        own = {"emoji": emoji, "sender": AGENT.id}
+        own = Reaction(emoji=emoji, sender=AGENT_ID)
 
         def change(message: StoredMessage) -> StoredMessage:
             others = tuple(reaction for reaction in message.reactions if reaction != own)

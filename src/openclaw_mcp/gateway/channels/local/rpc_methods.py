@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -16,7 +16,8 @@ from ....core.owner import looks_like_owner
 from ....core.rpc import ADMIN, READ, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ..inbound_handler import run_id_of
 from ..inbound_rules import MAIN_CONVERSATION
-from ..message_actions import message_view, message_views
+from ..lenient import convert_lenient
+from ..message_actions import message_view
 from .channel import MEDIA_LIMIT, LocalChannel, LocalEvent
 
 MAX_READ: Final = 500
@@ -39,6 +40,13 @@ class LocalSendParams(ConversationParams, frozen=True, kw_only=True, rename="cam
     idempotency_key: str | None = None
 
 
+class AttachmentParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    content: str | None = None
+    mime_type: str | None = None
+    file_name: str | None = None
+    name: str | None = None
+
+
 class LocalReadParams(ConversationParams, frozen=True, kw_only=True, rename="camel"):
     limit: Annotated[int, Meta(ge=1, le=MAX_READ)] = 50
     before: str | None = None
@@ -49,7 +57,7 @@ class LocalFileParams(ConversationParams, frozen=True, kw_only=True, rename="cam
     message_id: Annotated[str, Meta(min_length=1)]
 
 
-def topic(account: str, conversation: str) -> str:
+def topic_of(account: str, conversation: str) -> str:
     return f"local:{account}:{conversation}"
 
 
@@ -62,7 +70,7 @@ class LocalMethods:
         self._channels: dict[str, LocalChannel] = {}
         self._disconnects: dict[str, Callable[[], None]] = {}
 
-    def create_channel(self, account: str, settings: Json, folder: Any) -> LocalChannel:
+    def create_channel(self, account: str, *_: object) -> LocalChannel:
         """A `ChannelFactory`."""
         if account in self._disconnects:
             self._disconnects.pop(account)()
@@ -90,14 +98,15 @@ class LocalMethods:
         except ChannelRefused as exc:
             raise RpcError(str(exc)) from None
 
-    async def _send(self, call: RpcCall) -> Json:
+    async def _send(self, call: RpcCall) -> dict[str, str | int]:
         params = read_params(call.params, LocalSendParams, call.method)
         channel, conversation = self._find(params)
-        files = tuple(map(_parse_attachment, params.attachments))
+        files = tuple(_read_attachment(convert_lenient(each, AttachmentParams)) for each in params.attachments)
         if not params.text.strip() and not files:
             raise RpcError("text or attachment required")
         vouched = call.caller.is_owner
-        sender = _parse_sender(params.sender, vouched=vouched)
+        person = None if params.sender is None else convert_lenient(params.sender, Sender)
+        sender = _authorize_sender(person, vouched=vouched)
         new = NewLocalMessage(
             account=params.account_id, conversation=conversation, sender=sender, text=params.text, mine=False,
             key=f"{'in' if vouched else 'for'}:{sender.id}:{params.idempotency_key or new_id()}",
@@ -114,7 +123,7 @@ class LocalMethods:
         channel, name = self._find(params)
         address = ChatAddress(channel=LOCAL_CHANNEL, account=params.account_id, to=name, thread=params.thread_id)
         found = await channel.read(address, limit=params.limit, before=params.before)
-        return {"conversation": name, "messages": message_views(found)}
+        return {"conversation": name, "messages": [message_view(message) for message in found]}
 
     async def _file(self, call: RpcCall) -> Json:
         params = read_params(call.params, LocalFileParams, call.method)
@@ -130,17 +139,20 @@ class LocalMethods:
         params = read_params(call.params, ConversationParams, call.method)
         return {"conversations": list(await self._repository.conversations(params.account_id, limit=MAX_READ))}
 
-    async def _subscribe(self, call: RpcCall) -> Json:
-        params = read_params(call.params, ConversationParams, call.method)
-        _, name = self._find(params)
-        call.peer.subscriptions().add(topic(params.account_id, name))
+    async def _subscribe(self, call: RpcCall) -> dict[str, bool | str]:
+        name, topic = self._find_topic(call)
+        call.peer.subscriptions().add(topic)
         return {"subscribed": True, "conversation": name}
 
-    async def _unsubscribe(self, call: RpcCall) -> Json:
+    async def _unsubscribe(self, call: RpcCall) -> dict[str, bool]:
+        call.peer.subscriptions().discard(self._find_topic(call)[1])
+        return {"subscribed": False}
+
+    def _find_topic(self, call: RpcCall) -> tuple[str, str]:
+        """The conversation's name, and the topic of its events."""
         params = read_params(call.params, ConversationParams, call.method)
         _, name = self._find(params)
-        call.peer.subscriptions().discard(topic(params.account_id, name))
-        return {"subscribed": False}
+        return name, topic_of(params.account_id, name)
 
     def _publish_event(self, account: str, event: LocalEvent) -> None:
         payload: Json = {"conversation": event.conversation, "accountId": account, "kind": event.kind}
@@ -149,38 +161,27 @@ class LocalMethods:
         payload |= {name: value for name, value in optional.items() if value is not None}
         if event.kind == "typing":
             payload["on"] = event.on
-        self._publish(RpcEvent(name="local.message", payload=payload, topic=topic(account, event.conversation)))
+        self._publish(RpcEvent(name="local.message", payload=payload, topic=topic_of(account, event.conversation)))
 
 
-def _parse_sender(params: Json | None, *, vouched: bool) -> Sender:
+def _authorize_sender(sender: Sender | None, *, vouched: bool) -> Sender:
     """A client that may write to the gateway may write for others; as the owner only with the owner's credential."""
-    if params is None:
-        if not vouched:
-            raise _owner_scope_error()
-        return Sender(id=OWNER_SENDER_ID, name="owner")
-    values = {name: params[name] for name in ("id", "name", "username", "e164") if isinstance(params.get(name), str)}
-    if not values.get("id"):
+    if sender is not None and not sender.id:
         raise RpcError("invalid local.send params: at /sender/id: must be string")
-    if not vouched and looks_like_owner(values["id"]):
-        raise _owner_scope_error()
-    return Sender(**values)
+    if not vouched and (sender is None or looks_like_owner(sender.id or "")):
+        text = "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
+        details = {"code": "MISSING_SCOPE", "missingScope": ADMIN, "requiredScopes": [ADMIN]}
+        raise RpcError(text, kind="FORBIDDEN", details=details)
+    return sender or Sender(id=OWNER_SENDER_ID, name="owner")
 
 
-def _owner_scope_error() -> RpcError:
-    text = "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
-    details = {"code": "MISSING_SCOPE", "missingScope": ADMIN, "requiredScopes": [ADMIN]}
-    return RpcError(text, kind="FORBIDDEN", details=details)
-
-
-def _parse_attachment(params: Json) -> Attachment:
-    content, kind = params.get("content"), params.get("mimeType")
-    if not isinstance(content, str) or not isinstance(kind, str):
+def _read_attachment(params: AttachmentParams) -> Attachment:
+    if params.content is None or params.mime_type is None:
         raise RpcError("an attachment has mimeType and content, its bytes in base64")
     try:
-        data = base64.b64decode(content, validate=True)
+        data = base64.b64decode(params.content, validate=True)
     except (binascii.Error, ValueError):
         raise RpcError("an attachment's content must be base64") from None
     if len(data) > MEDIA_LIMIT:
         raise RpcError(f"an attachment may hold {MEDIA_LIMIT} bytes")
-    name = params.get("fileName") or params.get("name")
-    return Attachment(mime_type=kind, name=name if isinstance(name, str) else None, data=data)
+    return Attachment(mime_type=params.mime_type, name=params.file_name or params.name, data=data)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import unquote
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ....core.agent import Attachment
 from ....core.channel import (
@@ -17,6 +17,7 @@ from ....core.channel import (
     ChannelAbilities,
     ChannelError,
     ChannelRefused,
+    ChannelStatus,
     ChatAddress,
     DeliveryReceipt,
     OnMessage,
@@ -27,11 +28,14 @@ from ....core.channel import (
 from ....core.mime import OCTET_STREAM
 from ....core.model import Json
 from ....core.sessions import now_ms
+from ..lenient import convert_lenient
 from . import events
-from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused, quote_segment, transaction_id
-from .encryption_port import ENCRYPTION_REQUIRED, MatrixEncryption, NoEncryption
+from .api import Homeserver, LoggedOut, MatrixRefused, client_path, transaction_id
+from .encryption_port import ENCRYPTION_REQUIRED, MatrixEncryption
+from .events import EncryptedFile, EventContent, MatrixEvent, MatrixFile
 from .history import RoomHistory, read_pins
 from .login import MatrixIdentity, MatrixLogin, PositionFile
+from .responses import EventList, EventPage, JoinedRoom, RoomAnswer, RoomSummary
 from .rooms import MatrixRoom, MatrixRooms
 from .settings import MatrixSettings
 from .sync import MatrixReceiver
@@ -121,9 +125,9 @@ class MatrixChannel:
             self._running = False
 
     async def fetch(self, file: Json) -> Attachment:
-        return await (await self._open_session()).receiver.fetch_file(msgspec.convert(file, events.MatrixFile))
+        return await (await self._open_session()).receiver.fetch_file(convert_lenient(file, MatrixFile))
 
-    async def status(self) -> Json:
+    async def status(self) -> ChannelStatus:
         session = self._session
         identity = session.identity if session is not None and self._is_logged_in else None
         last_sync_at = session.receiver.last_sync_at if session else 0
@@ -149,7 +153,7 @@ class MatrixChannel:
             return session
 
     async def _new_session(self, identity: MatrixIdentity) -> MatrixSession:
-        encryption = await self._open_encryption(identity) if self._settings.encryption else NoEncryption()
+        encryption = await self._open_encryption(identity) if self._settings.encryption else MatrixEncryption()
         receiver = MatrixReceiver(
             self._settings, self._server, encryption, PositionFile(self._folder, identity.user), user=identity.user,
             account=self.account,
@@ -172,21 +176,24 @@ class MatrixChannel:
 
     async def send(self, address: ChatAddress, message: OutboundMessage, *, key: str) -> DeliveryReceipt:
         session, room = await self._resolve_room(address.to)
-        relation = events.relation_content(thread=address.thread, reply_to=message.reply_to)
-        if not message.attachments:
-            content = events.text_content(message.text, silent=message.silent)
-            return _receipt([await self._send_event(session, room, MESSAGE_TYPE, content | relation, key=key)])
-        sent = []
-        for number, attachment in enumerate(message.attachments):
-            caption = message.text if number == 0 else ""
-            content = await self._upload_file(session, room, attachment, caption=caption)
-            part_key = f"{key}/{number}"
-            sent.append(await self._send_event(session, room, MESSAGE_TYPE, content | relation, key=part_key))
-        return _receipt(sent)
+        relation = events.relation_to(thread=address.thread, reply_to=message.reply_to)
+        contents = [(key, events.text_content(message.text, silent=message.silent))]
+        if message.attachments:
+            captions = [message.text, *[""] * (len(message.attachments) - 1)]
+            contents = [
+                (f"{key}/{number}", await self._upload_file(session, room, attachment, caption=caption))
+                for number, (attachment, caption) in enumerate(zip(message.attachments, captions, strict=True))
+            ]
+        return _receipt(
+            [
+                await self._send_event(session, room, MESSAGE_TYPE, replace(content, relates_to=relation), key=part_key)
+                for part_key, content in contents
+            ]
+        )
 
     async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
         session, room = await self._resolve_room(address.to)
-        content = events.poll_content(poll) | events.relation_content(thread=address.thread, reply_to=None)
+        content = events.poll_content(poll, events.relation_to(thread=address.thread, reply_to=None))
         return _receipt([await self._send_event(session, room, events.POLL_TYPE, content, key=key)])
 
     async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
@@ -201,7 +208,7 @@ class MatrixChannel:
             return
         try:
             # Not encrypted even in encrypted rooms: clients and servers count the reactions they can read.
-            path = f"{CLIENT}/rooms/{quote_segment(room.id)}/send/m.reaction/{secrets.token_hex(16)}"
+            path = client_path("rooms", room.id, "send", "m.reaction", secrets.token_hex(16))
             await self._server.put(path, events.reaction_content(message_id, emoji))
         except MatrixRefused as exc:
             if exc.errcode != "M_DUPLICATE_ANNOTATION":
@@ -215,8 +222,8 @@ class MatrixChannel:
         _, room = await self._resolve_room(address.to)
         async with self._pin_lock:
             others = [id for id in await read_pins(self._server, room.id) if id != message_id]
-            pinned = {"pinned": others if remove else [*others, message_id]}
-            await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/state/m.room.pinned_events/", pinned)
+            pinned = EventContent(pinned=others if remove else [*others, message_id])
+            await self._server.put(client_path("rooms", room.id, "state", "m.room.pinned_events", ""), pinned)
 
     async def read(self, address: ChatAddress, *, limit: int, before: str | None = None) -> Sequence[StoredMessage]:
         session, room = await self._resolve_room(address.to)
@@ -225,52 +232,45 @@ class MatrixChannel:
 
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
         session, room = await self._resolve_room(address.to)
-        body: Json = {"typing": on} | ({"timeout": TYPING_TIMEOUT_MS} if on else {})
-        user = quote_segment(session.identity.user)
-        await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/typing/{user}", body)
+        body = {"typing": on} | ({"timeout": TYPING_TIMEOUT_MS} if on else {})
+        await self._server.put(client_path("rooms", room.id, "typing", session.identity.user), body)
 
     async def _send_event(
-        self, session: MatrixSession, room: MatrixRoom, kind: str, content: Json, *, key: str | None = None
+        self, session: MatrixSession, room: MatrixRoom, kind: str, content: EventContent, *, key: str | None = None
     ) -> str:
         if room.encrypted:
             async with self._encrypt_lock:
                 content = await session.encryption.encrypt(room.id, kind, content, await self._member_ids(room))
             kind = "m.room.encrypted"
         transaction = secrets.token_hex(16) if key is None else transaction_id(key)
-        answer = await self._server.put(f"{CLIENT}/rooms/{quote_segment(room.id)}/send/{kind}/{transaction}", content)
-        id = str(answer["event_id"])
+        id = (await self._server.put(client_path("rooms", room.id, "send", kind, transaction), content)).event_id
         session.receiver.remember_own_message(id)
         return id
 
     async def _upload_file(
         self, session: MatrixSession, room: MatrixRoom, attachment: Attachment, *, caption: str
-    ) -> Json:
+    ) -> EventContent:
         if attachment.data is None:
             raise ChannelRefused("an attachment without its bytes can't be sent to Matrix")
-        data, encryption_info, mime_type, name = attachment.data, None, attachment.mime_type, attachment.name
+        data, file, mime_type, name = attachment.data, EncryptedFile(), attachment.mime_type, attachment.name
         if room.encrypted:
-            data, encryption_info = session.encryption.encrypt_file(data)
+            data, file = session.encryption.encrypt_file(data)
             mime_type, name = OCTET_STREAM, None  # the server need not know
         uri = await self._server.upload(data, mime_type=mime_type, name=name)
-        return events.file_content(attachment, uri, caption=caption, encryption_info=encryption_info)
+        return events.file_content(attachment, replace(file, url=uri), caption=caption)
 
     async def _redact(self, room: str, message_id: str) -> None:
-        path = f"{CLIENT}/rooms/{quote_segment(room)}/redact/{quote_segment(message_id)}/{secrets.token_hex(16)}"
-        await self._server.put(path, {})
+        await self._server.put(client_path("rooms", room, "redact", message_id, secrets.token_hex(16)), {})
 
     async def _own_reactions(self, session: MatrixSession, room: MatrixRoom, message_id: str, emoji: str) -> list[str]:
-        relations = f"/_matrix/client/v1/rooms/{quote_segment(room.id)}/relations/{quote_segment(message_id)}"
-        path = f"{relations}/m.annotation/m.reaction"
+        path = client_path("rooms", room.id, "relations", message_id, "m.annotation", "m.reaction", version="v1")
         found: list[str] = []
         token = None
         for _ in range(REACTION_PAGES):
-            page = await self._server.get(path, {"limit": 100, "from": token})
-            found += [
-                str(event["event_id"])
-                for event in page.get("chunk") or []
-                if event.get("sender") == session.identity.user and events.relation(event).get("key") == emoji
-            ]
-            token = page.get("next_batch")
+            page = await self._server.get(path, EventPage, params={"limit": 100, "from": token})
+            own = [event for event in page.chunk if event.sender == session.identity.user]
+            found += [event.event_id for event in own if event.content.relation.key == emoji]
+            token = page.next_batch
             if token is None:
                 break
         return found
@@ -290,28 +290,32 @@ class MatrixChannel:
         if target.startswith("!"):
             return target
         if target.startswith("#"):
-            known = session.rooms.find_by_alias(target)
-            return known or str((await self._server.get(f"{CLIENT}/directory/room/{quote_segment(target)}"))["room_id"])
+            if known := session.rooms.find_by_alias(target):
+                return known
+            return (await self._server.get(client_path("directory", "room", target), RoomAnswer)).room_id
         async with self._room_lock:
             return session.rooms.find_direct_room(target) or await self._create_direct_room(session, target)
 
     async def _create_direct_room(self, session: MatrixSession, user: str) -> str:
-        body: Json = {"preset": "trusted_private_chat", "is_direct": True, "invite": [user]}
-        if session.encryption.is_available:
-            rule = {"algorithm": "m.megolm.v1.aes-sha2"}
-            body["initial_state"] = [{"type": "m.room.encryption", "state_key": "", "content": rule}]
-        room = str((await self._server.post(f"{CLIENT}/createRoom", body))["room_id"])
+        rule = EventContent(algorithm="m.megolm.v1.aes-sha2")
+        encryption = [MatrixEvent(type="m.room.encryption", state_key="", content=rule)]
+        state = encryption if session.encryption.is_available else []
+        body = {"preset": "trusted_private_chat", "is_direct": True, "invite": [user]}
+        body |= {"initial_state": state} if state else {}
+        room = (await self._server.post(client_path("createRoom"), body, RoomAnswer)).room_id
         # Known before the next sync contains it, so that a second message finds it.
-        members = [(session.identity.user, "join"), (user, "invite")]
-        state = [{"type": "m.room.member", "state_key": id, "content": {"membership": m}} for id, m in members]
-        counts = {"m.joined_member_count": 1, "m.invited_member_count": 1}
-        session.rooms.update(room, {"state": {"events": [*state, *body.get("initial_state", [])]}, "summary": counts})
+        members = [
+            MatrixEvent(type="m.room.member", state_key=id, content=EventContent(membership=membership))
+            for id, membership in ((session.identity.user, "join"), (user, "invite"))
+        ]
+        known = JoinedRoom(state=EventList(events=[*members, *state]), summary=RoomSummary(joined=1, invited=1))
+        session.rooms.update(room, known)
         await session.receiver.add_direct_room(user, room)
         return room
 
     async def _is_encrypted(self, room: str) -> bool:
         try:
-            await self._server.get(f"{CLIENT}/rooms/{quote_segment(room)}/state/m.room.encryption/")
+            await self._server.get(client_path("rooms", room, "state", "m.room.encryption", ""), EventContent)
         except MatrixRefused as exc:
             if exc.errcode == "M_NOT_FOUND":
                 return False
@@ -320,13 +324,12 @@ class MatrixChannel:
 
     async def _member_ids(self, room: MatrixRoom) -> list[str]:
         if not room.has_all_members:
-            answer = await self._server.get(f"{CLIENT}/rooms/{quote_segment(room.id)}/members")
-            for event in answer.get("chunk") or []:
-                room.members[str(event["state_key"])] = events.content_of(event)
+            for event in (await self._server.get(client_path("rooms", room.id, "members"), EventPage)).chunk:
+                room.set_member(event.state_key or "", event.content)
             room.has_all_members = True
         return room.member_ids
 
 
 def _receipt(sent: list[str]) -> DeliveryReceipt:
-    extra: Json = {"messageIds": sent} if len(sent) > 1 else {}
+    extra = {"messageIds": sent} if len(sent) > 1 else {}
     return DeliveryReceipt(message_id=sent[0], at=now_ms(), extra=extra)

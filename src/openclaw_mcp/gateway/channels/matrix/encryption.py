@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
+
 # nio takes a second to import; this module is imported only for an account with encryption switched on.
 from nio.crypto import Olm, decrypt_attachment, encrypt_attachment
 from nio.events import BadEvent, EncryptedToDeviceEvent, MegolmEvent, ToDeviceEvent, UnknownBadEvent
@@ -20,8 +23,11 @@ from nio.store import SqliteStore
 from ....core.channel import ChannelError, ChannelRefused
 from ....core.model import Json
 from ....net.files import create_if_absent
-from .api import CLIENT, Homeserver
-from .events import event_list
+from ..lenient import convert_lenient
+from .api import Homeserver, client_path
+from .encryption_port import MatrixEncryption
+from .events import EncryptedFile, EventContent, MatrixEvent
+from .responses import SyncAnswer
 
 MAX_SHARE_REQUESTS: Final = 100  # to-device requests for one room key, twenty devices each: two thousand devices
 KEY_TIMEOUT_MS: Final = 10_000  # milliseconds the homeserver may ask other servers for keys
@@ -29,7 +35,7 @@ KEY_TIMEOUT_MS: Final = 10_000  # milliseconds the homeserver may ask other serv
 logger = logging.getLogger(__name__)
 
 
-class OlmEncryption:
+class OlmEncryption(MatrixEncryption):
     """A `MatrixEncryption` for one device."""
 
     is_available = True
@@ -43,13 +49,11 @@ class OlmEncryption:
     async def aclose(self) -> None:
         self._olm.store.database.close()
 
-    async def process_sync(self, sync: Json) -> bool:
-        handled = [self._handle_to_device(event) for event in event_list(sync.get("to_device"))]
-        counts = sync.get("device_one_time_keys_count")
-        if isinstance(counts, dict):
-            self._olm.uploaded_key_count = int(counts.get("signed_curve25519", 0))
-        lists = sync.get("device_lists")
-        changed = set(lists.get("changed") or ()) if isinstance(lists, dict) else set()
+    async def process_sync(self, sync: SyncAnswer) -> bool:
+        handled = [self._handle_to_device(event) for event in sync.to_device.events]
+        if sync.device_one_time_keys_count is not None:
+            self._olm.uploaded_key_count = sync.device_one_time_keys_count.get("signed_curve25519", 0)
+        changed = set(sync.device_lists.changed)
         if changed & self._olm.tracked_users:
             self._olm.add_changed_users(changed & self._olm.tracked_users)
             self._olm.outbound_group_sessions.clear()  # a user has another device: it gets the next key, not this one
@@ -59,14 +63,14 @@ class OlmEncryption:
     async def publish_keys(self) -> None:
         """Upload our keys, with enough one-time keys among them."""
         if self._olm.should_upload_keys:
-            answer = await self._server.post(f"{CLIENT}/keys/upload", self._olm.share_keys())
+            answer = await self._server.post(client_path("keys", "upload"), self._olm.share_keys(), Json)
             self._olm.handle_response(KeysUploadResponse.from_dict(answer))
 
     def rotate_room_key(self, room: str) -> None:
         self._olm.outbound_group_sessions.pop(room, None)
 
-    def decrypt(self, event: Json, room: str) -> Json | None:
-        encrypted = MegolmEvent.from_dict({**event, "room_id": room})
+    def decrypt(self, event: MatrixEvent, room: str) -> MatrixEvent | None:
+        encrypted = MegolmEvent.from_dict(to_builtins(event) | {"room_id": room})
         if not isinstance(encrypted, MegolmEvent):
             return None
         try:
@@ -77,27 +81,25 @@ class OlmEncryption:
             return None
         if isinstance(inner, BadEvent | UnknownBadEvent):
             return None
-        source: Json = inner.source
-        return {**event, "type": source.get("type"), "content": source.get("content")}
+        decrypted = convert_lenient(inner.source, MatrixEvent)
+        return replace(event, type=decrypted.type, content=decrypted.content)
 
-    async def encrypt(self, room: str, kind: str, content: Json, users: Sequence[str]) -> Json:
+    async def encrypt(self, room: str, kind: str, content: EventContent, users: Sequence[str]) -> EventContent:
         await self._query_device_keys(users)
         if self._olm.should_share_group_session(room):
             await self._share_room_key(room, users)
-        relation = content.get("m.relates_to")  # not encrypted: the server needs it
-        inside = {name: value for name, value in content.items() if name != "m.relates_to"}
-        encrypted: Json = self._olm.group_encrypt(room, {"type": kind, "content": inside})
-        return {**encrypted, "m.relates_to": relation} if relation is not None else encrypted
+        inside = to_builtins(replace(content, relates_to=None))
+        encrypted = convert(self._olm.group_encrypt(room, {"type": kind, "content": inside}), EventContent)
+        return replace(encrypted, relates_to=content.relates_to)  # not encrypted: the server needs it
 
-    def encrypt_file(self, data: bytes) -> tuple[bytes, Json]:
-        encrypted: tuple[bytes, Json] = encrypt_attachment(data)
-        return encrypted
+    def encrypt_file(self, data: bytes) -> tuple[bytes, EncryptedFile]:
+        encrypted, key = encrypt_attachment(data)
+        return encrypted, convert(key, EncryptedFile)
 
-    def decrypt_file(self, data: bytes, encryption_info: Json) -> bytes:
+    def decrypt_file(self, data: bytes, file: EncryptedFile) -> bytes:
         try:
-            decrypted: bytes = decrypt_attachment(
-                data, encryption_info["key"]["k"], encryption_info["hashes"]["sha256"], encryption_info["iv"]
-            )
+            key = "" if file.key is None else file.key.k
+            decrypted: bytes = decrypt_attachment(data, key, file.hashes["sha256"], file.iv)
         except (EncryptionError, KeyError, TypeError) as exc:
             raise ChannelRefused("the attachment can't be opened with the key that came with it") from exc
         return decrypted
@@ -117,7 +119,7 @@ class OlmEncryption:
         unknown = (set(users) - self._olm.tracked_users) | (self._olm.users_for_key_query & set(users))
         if unknown:
             body = {"timeout": KEY_TIMEOUT_MS, "device_keys": {user: [] for user in sorted(unknown)}}
-            answer = await self._server.post(f"{CLIENT}/keys/query", body)
+            answer = await self._server.post(client_path("keys", "query"), body, Json)
             response = KeysQueryResponse.from_dict(answer)
             if not isinstance(response, KeysQueryResponse):
                 raise ChannelError("the homeserver's answer about device keys is malformed")
@@ -128,9 +130,8 @@ class OlmEncryption:
         missing = self._olm.get_missing_sessions(list(users))
         if missing:
             wanted = {user: dict.fromkeys(devices, "signed_curve25519") for user, devices in missing.items()}
-            answer = await self._server.post(
-                f"{CLIENT}/keys/claim", {"timeout": KEY_TIMEOUT_MS, "one_time_keys": wanted}
-            )
+            body = {"timeout": KEY_TIMEOUT_MS, "one_time_keys": wanted}
+            answer = await self._server.post(client_path("keys", "claim"), body, Json)
             response = KeysClaimResponse.from_dict(answer)
             if isinstance(response, KeysClaimResponse):
                 self._olm.handle_response(response)
@@ -142,7 +143,7 @@ class OlmEncryption:
             if not shared:
                 session.mark_as_shared()
                 return
-            path = f"{CLIENT}/sendToDevice/m.room.encrypted/{secrets.token_hex(16)}"
+            path = client_path("sendToDevice", "m.room.encrypted", secrets.token_hex(16))
             await self._server.put(path, json.loads(json.dumps(messages)))
             session.users_shared_with.update(shared)
         raise ChannelRefused("the room has more devices than a key can be given to")

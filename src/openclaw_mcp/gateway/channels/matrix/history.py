@@ -6,16 +6,18 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ....core.channel import ChatAddress, StoredMessage
-from ....core.model import Json, Sender
-from . import events
-from .api import CLIENT, Homeserver, MatrixRefused, quote_segment
+from ....core.channel import ChatAddress, FileSummary, Reaction, StoredMessage
+from ....core.model import Sender
+from .api import Homeserver, MatrixRefused, Query, client_path
 from .encryption_port import MatrixEncryption
+from .events import MESSAGE_TYPES, EventContent, MatrixEvent
+from .responses import EventNeighbourhood, EventPage
 from .rooms import MatrixRoom
 
 PAGE_SIZE: Final = 100  # events asked for at once
 MAX_PAGES: Final = 20  # pages fetched for one read: enough to find the last messages in a room full of reactions
-EVENT_FILTER: Final = msgspec.json.encode({"types": [*events.MESSAGE_TYPES, "m.room.encrypted", "m.reaction"]}).decode()
+EVENT_TYPES: Final = (*sorted(MESSAGE_TYPES), "m.room.encrypted", "m.reaction")
+EVENT_FILTER: Final = msgspec.json.encode({"types": EVENT_TYPES}).decode()
 
 
 class RoomHistory(Struct, kw_only=True):
@@ -25,76 +27,75 @@ class RoomHistory(Struct, kw_only=True):
     encryption: MatrixEncryption
     room: MatrixRoom
     user: str
-    events: list[Json] = []
-    reactions: dict[str, list[Json]] = {}
-    edits: dict[str, Json] = {}
+    events: list[MatrixEvent] = []
+    reactions: dict[str, list[Reaction]] = {}
+    edits: dict[str, MatrixEvent] = {}
 
     async def read(self, address: ChatAddress, *, limit: int, before: str | None) -> Sequence[StoredMessage]:
         pinned = set(await read_pins(self.server, self.room.id))
         token = None if before is None else await self._token_before(before)
         for _ in range(MAX_PAGES):
             page = await self._page(address, token)
-            for event in page.get("chunk") or []:
+            for event in page.chunk:
                 self._classify(event)
-            token = page.get("next_batch") or (page.get("end") if address.thread is None else None)
+            token = page.next_batch or (page.end if address.thread is None else None)
             if len(self.events) >= limit or token is None:
                 break
         if address.thread is not None and len(self.events) < limit and before != address.thread:
             await self._add_thread_root(address.thread)
         return [self._build_message(event, pinned) for event in self.events[:limit]][::-1]
 
-    async def _page(self, address: ChatAddress, token: str | None) -> Json:
-        room = f"/rooms/{quote_segment(self.room.id)}"
+    async def _page(self, address: ChatAddress, token: str | None) -> EventPage:
+        params: Query = {"dir": "b", "limit": PAGE_SIZE, "from": token}
         if address.thread is not None:
-            path = f"/_matrix/client/v1{room}/relations/{quote_segment(address.thread)}/m.thread"
-            return await self.server.get(path, {"dir": "b", "limit": PAGE_SIZE, "from": token})
-        params = {"dir": "b", "limit": PAGE_SIZE, "filter": EVENT_FILTER, "from": token}
-        return await self.server.get(f"{CLIENT}{room}/messages", params)
+            path = client_path("rooms", self.room.id, "relations", address.thread, "m.thread", version="v1")
+            return await self.server.get(path, EventPage, params=params)
+        path = client_path("rooms", self.room.id, "messages")
+        return await self.server.get(path, EventPage, params={**params, "filter": EVENT_FILTER})
 
-    async def _token_before(self, message_id: str) -> str | None:
-        path = f"{CLIENT}/rooms/{quote_segment(self.room.id)}/context/{quote_segment(message_id)}"
-        return str((await self.server.get(path, {"limit": 0}))["start"])
+    async def _token_before(self, message_id: str) -> str:
+        path = client_path("rooms", self.room.id, "context", message_id)
+        return (await self.server.get(path, EventNeighbourhood, params={"limit": 0})).start
 
     async def _add_thread_root(self, id: str) -> None:
-        path = f"{CLIENT}/rooms/{quote_segment(self.room.id)}/event/{quote_segment(id)}"
-        self._classify(await self.server.get(path))
+        self._classify(await self.server.get(client_path("rooms", self.room.id, "event", id), MatrixEvent))
 
-    def _classify(self, event: Json) -> None:
+    def _classify(self, event: MatrixEvent) -> None:
         """Events are read newest first: an edit before what it replaces."""
-        if event.get("type") == "m.room.encrypted":
+        if event.type == "m.room.encrypted":
             event = self.encryption.decrypt(event, self.room.id) or event
-        relation = events.relation(event)
-        target = str(relation.get("event_id"))
-        if event.get("type") == "m.reaction":
-            reaction = {"emoji": str(relation.get("key")), "sender": str(event.get("sender"))}
+        relation = event.content.relation
+        target = relation.event_id or ""
+        if event.type == "m.reaction":
+            reaction = Reaction(emoji=relation.key or "", sender=event.sender)
             self.reactions.setdefault(target, []).append(reaction)
-        elif events.is_edit(event):
+        elif event.is_edit:
             self.edits.setdefault(target, event)
-        elif event.get("type") in events.MESSAGE_TYPES and events.content_of(event):
+        elif event.is_message:
             self.events.append(event)
 
-    def _build_message(self, event: Json, pinned: set[str]) -> StoredMessage:
-        id, user = str(event["event_id"]), str(event.get("sender"))
-        content, edited = events.latest_content(event)
+    def _build_message(self, event: MatrixEvent, pinned: set[str]) -> StoredMessage:
+        id, user = event.event_id, event.sender
+        content, edited = event.latest_content()
         edit = self.edits.get(id)
-        if edit is not None and edit.get("sender") == user:  # only the author can edit a message
-            content, edited = events.content_of(edit).get("m.new_content") or content, True
-        media, poll = events.media_of(event, content), events.poll_of(content)
+        if edit is not None and edit.sender == user:  # only the author can edit a message
+            content, edited = edit.content.new_content or content, True
+        file, poll = event.file_of(content), content.find_poll()
+        files = () if file is None else (FileSummary(name=file.name, mime_type=file.mime_type, size=file.size),)
         return StoredMessage(
-            id=id, sender=Sender(id=user, name=self.room.display_name(user)), text=events.text_of(event, content),
-            at=events.timestamp_ms(event), mine=user == self.user, thread=events.thread_of(event),
-            reply_to=events.reply_of(event), attachments=() if media is None else (media.summary,),
-            reactions=tuple(reversed(self.reactions.get(id, ()))), pinned=id in pinned, edited=edited,
+            id=id, sender=Sender(id=user, name=self.room.display_name(user)), text=event.text_of(content),
+            at=event.origin_server_ts, mine=user == self.user, thread=event.thread, reply_to=event.reply_to,
+            attachments=files, reactions=tuple(reversed(self.reactions.get(id, ()))), pinned=id in pinned,
+            edited=edited,
             extra={} if poll is None else {"poll": {"question": poll.question, "options": list(poll.options)}},
         )  # fmt: skip
 
 
 async def read_pins(server: Homeserver, room: str) -> list[str]:
     try:
-        content = await server.get(f"{CLIENT}/rooms/{quote_segment(room)}/state/m.room.pinned_events/")
+        path = client_path("rooms", room, "state", "m.room.pinned_events", "")
+        return (await server.get(path, EventContent)).pinned or []
     except MatrixRefused as exc:
         if exc.errcode == "M_NOT_FOUND":
             return []
         raise
-    ids = content.get("pinned")
-    return [id for id in ids if isinstance(id, str)] if isinstance(ids, list) else []

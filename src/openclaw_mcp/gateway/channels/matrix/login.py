@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from ....core.channel import ChannelRefused
-from ....core.model import Json
 from ....net.files import StateBroken, make_private_folder, read_if_exists, write_atomic
-from .api import CLIENT, Homeserver, LoggedOut, MatrixRefused
+from ..lenient import decode_lenient
+from .api import Homeserver, LoggedOut, MatrixRefused, client_path
+from .events import MatrixEvent
 from .settings import MatrixSettings
 
 T = TypeVar("T")
@@ -22,11 +23,17 @@ class MatrixIdentity(Struct, frozen=True, kw_only=True):
     token: str
 
 
+class _LoginAnswer(Struct, frozen=True, kw_only=True):
+    user_id: str
+    device_id: str = ""
+    access_token: str = ""
+
+
 class UndecryptedEvent(Struct, frozen=True, kw_only=True):
     """An encrypted message whose key has not arrived yet."""
 
     room: str
-    event: Json
+    event: MatrixEvent
     until: float
     """Unix seconds at which we stop waiting for the key."""
 
@@ -78,14 +85,12 @@ class MatrixLogin:
             return None
         self._server.token = token
         try:
-            answer = await self._server.get(f"{CLIENT}/account/whoami")
+            answer = await self._server.get(client_path("account", "whoami"), _LoginAnswer)
         except LoggedOut as exc:
             if configured is None:
                 return None
             raise ChannelRefused(str(exc)) from exc
-        return self._check_user(
-            MatrixIdentity(user=str(answer["user_id"]), device=str(answer.get("device_id", "")), token=token)
-        )
+        return self._check_user(MatrixIdentity(user=answer.user_id, device=answer.device_id, token=token))
 
     async def _log_in_with_password(self) -> MatrixIdentity:
         user, password = self._settings.user_id, self._settings.resolve_password(self._name)
@@ -93,7 +98,7 @@ class MatrixLogin:
             raise ChannelRefused("channels.matrix needs an accessToken, or a userId and a password")
         stored = await _read_file(self._login_path, MatrixIdentity)
         self._server.token = None
-        body: Json = {
+        body = {
             "type": "m.login.password",
             "identifier": {"type": "m.id.user", "user": user},
             "password": password,
@@ -102,14 +107,12 @@ class MatrixLogin:
         if stored is not None:
             body["device_id"] = stored.device  # the same device, so that its keys and transactions stay valid
         try:
-            answer = await self._server.post(f"{CLIENT}/login", body)
+            answer = await self._server.post(client_path("login"), body, _LoginAnswer)
         except MatrixRefused as exc:
             raise ChannelRefused(
                 f"the homeserver refused user and password of channels.matrix ({exc.errcode})"
             ) from exc
-        identity = MatrixIdentity(
-            user=str(answer["user_id"]), device=str(answer["device_id"]), token=str(answer["access_token"])
-        )
+        identity = MatrixIdentity(user=answer.user_id, device=answer.device_id, token=answer.access_token)
         self._server.token = identity.token
         await asyncio.to_thread(write_atomic, self._login_path, msgspec.json.encode(identity))
         return self._check_user(identity)
@@ -124,6 +127,6 @@ class MatrixLogin:
 async def _read_file(path: Path, kind: type[T]) -> T | None:
     raw = await asyncio.to_thread(read_if_exists, path)
     try:
-        return None if raw is None else msgspec.json.decode(raw, type=kind)
+        return None if raw is None else decode_lenient(raw, kind)
     except msgspec.DecodeError as exc:
         raise StateBroken(f"{path} is damaged: restore it, or remove it to start listening from now") from exc

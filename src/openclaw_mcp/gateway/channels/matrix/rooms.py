@@ -1,14 +1,19 @@
 """The rooms of an account, as the syncs describe them: names, members, encryption, direct chats."""
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
-from ....core.model import Json
-from ..json_values import as_dict, as_int, as_text
-from .events import content_of, event_list
+from ..lenient import convert_lenient
+from .events import EventContent, MatrixEvent
+from .responses import AccountData, JoinedRoom
 
 DIRECT_ROOM_MEMBERS: Final = 2  # we and one other person
+
+
+class RoomMember(Struct, frozen=True):
+    membership: str | None
+    name: str | None
 
 
 class MatrixRoom(Struct, kw_only=True):
@@ -18,8 +23,8 @@ class MatrixRoom(Struct, kw_only=True):
     encrypted: bool = False
     marked_direct: bool = False
     """Whether the invitation, or our own list, calls it a direct chat."""
-    members: dict[str, Json] = field(default_factory=dict)
-    """Contents of the member events we received, by user id."""
+    members: dict[str, RoomMember] = field(default_factory=dict)
+    """The members we received events of, by user id."""
     has_all_members: bool = False
     """Whether `members` is complete."""
     joined_count: int = 0
@@ -33,10 +38,16 @@ class MatrixRoom(Struct, kw_only=True):
 
     @property
     def member_ids(self) -> list[str]:
-        return [user for user, content in self.members.items() if content.get("membership") in ("join", "invite")]
+        return [user for user, member in self.members.items() if member.membership in ("join", "invite")]
 
     def display_name(self, user: str) -> str | None:
-        return as_text(self.members.get(user, {}).get("displayname")) or None
+        return self.members[user].name if user in self.members else None
+
+    def set_member(self, user: str, content: EventContent) -> bool:
+        """Returns whether the membership changed."""
+        before = self.members.get(user)
+        self.members[user] = RoomMember(content.membership, content.displayname or None)
+        return content.membership != (before.membership if before is not None else None)
 
 
 class MatrixRooms:
@@ -61,27 +72,24 @@ class MatrixRooms:
         listed = [id for id in self._direct_rooms.get(user, ()) if id in self._rooms]
         for id in [*listed, *self._rooms]:
             room = self._rooms[id]
-            membership = room.members.get(user, {}).get("membership", "join" if id in listed else None)
+            member = room.members.get(user)
+            may_be_in = id in listed if member is None else member.membership in ("join", "invite")
             has_both = room.joined_count + room.invited_count == DIRECT_ROOM_MEMBERS
-            if room.is_direct and has_both and membership in ("join", "invite"):
+            if room.is_direct and has_both and may_be_in:
                 return id
         return None
 
-    def add_direct_room(self, *, user: str, room: str) -> Json:
+    def add_direct_room(self, *, user: str, room: str) -> dict[str, list[str]]:
         """Our list of direct chats with this one added, for the account's `m.direct`."""
         lists = {person: list(ids) for person, ids in self._direct_rooms.items()}
         lists.setdefault(user, []).append(room)
         self._direct_rooms = lists
-        return dict(lists)
+        return lists
 
-    def apply_account_data(self, events: Any) -> None:
-        for event in event_list(events):
-            if event.get("type") == "m.direct" and isinstance(event.get("content"), dict):
-                self._direct_rooms = {
-                    user: [id for id in ids if isinstance(id, str)]
-                    for user, ids in event["content"].items()
-                    if isinstance(ids, list)
-                }
+    def apply_account_data(self, data: AccountData) -> None:
+        for event in data.events:
+            if event.type == "m.direct":
+                self._direct_rooms = convert_lenient(event.content, dict[str, list[str]])
                 known = {id for ids in self._direct_rooms.values() for id in ids}
                 for room in self._rooms.values():
                     room.marked_direct = room.marked_direct or room.id in known
@@ -89,37 +97,28 @@ class MatrixRooms:
     def remove(self, id: str) -> None:
         self._rooms.pop(id, None)
 
-    def update(self, id: str, part: Json) -> tuple[MatrixRoom, bool]:
+    def update(self, id: str, part: JoinedRoom) -> tuple[MatrixRoom, bool]:
         """Apply a room's part of a sync; returns the room, and whether its members changed."""
         room = self._rooms.setdefault(id, MatrixRoom(id=id))
         room.marked_direct = room.marked_direct or any(id in ids for ids in self._direct_rooms.values())
-        state = [*event_list(part.get("state")), *event_list(part.get("timeline"))]
-        member_changes = [self._apply_state(room, event) for event in state if "state_key" in event]
-        summary = as_dict(part.get("summary"))
-        room.joined_count = as_int(summary.get("m.joined_member_count"), room.joined_count)
-        room.invited_count = as_int(summary.get("m.invited_member_count"), room.invited_count)
+        state = [event for event in (*part.state.events, *part.timeline.events) if event.state_key is not None]
+        member_changes = [self._apply_state(room, event) for event in state]
+        summary = part.summary
+        room.joined_count = room.joined_count if summary.joined is None else summary.joined
+        room.invited_count = room.invited_count if summary.invited is None else summary.invited
         return room, any(member_changes)
 
-    def _apply_state(self, room: MatrixRoom, event: Json) -> bool:
-        content = content_of(event)
-        match event.get("type"):
+    def _apply_state(self, room: MatrixRoom, event: MatrixEvent) -> bool:
+        """Returns whether the members changed."""
+        content = event.content
+        match event.type:
             case "m.room.name":
-                room.name = as_text(content.get("name")) or None
+                room.name = content.name or None
             case "m.room.canonical_alias":
-                room.alias = as_text(content.get("alias")) or None
+                room.alias = content.alias or None
             case "m.room.encryption":
                 room.encrypted = True  # for good: encryption can't be switched off
             case "m.room.member":
-                return self._apply_member(room, str(event.get("state_key")), content)
+                room.marked_direct |= event.state_key == self.user_id and content.is_direct
+                return room.set_member(event.state_key or "", content)
         return False
-
-    def _apply_member(self, room: MatrixRoom, user: str, content: Json) -> bool:
-        before = room.members.get(user, {}).get("membership")
-        room.members[user] = content
-        if user == self.user_id:
-            room.marked_direct = room.marked_direct or content.get("is_direct") is True
-        return bool(before != content.get("membership"))
-
-
-def timeline_events(part: Json) -> list[Json]:
-    return event_list(part.get("timeline"))

@@ -6,21 +6,19 @@ The token is part of every URL, so no URL is ever logged or put into an error.
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
-from ....core.model import Json
-from ....net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
+from ....net.httpx_client import httpx
+from ..http_api import ANSWER_WAIT, DEFAULT_RETRY_AFTER, UPLOAD_WAIT, HttpApi
 
-CONNECT_WAIT: Final = 10.0  # seconds until the server counts as unreachable
-ANSWER_WAIT: Final = 60.0
-UPLOAD_WAIT: Final = 300.0  # seconds for the largest attachment over a slow line
-ANSWER_LIMIT: Final = 16 << 20  # bytes; a hundred updates of the longest kind stay far below
-DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, when Telegram limits our rate without naming a time
 TOKEN_IN_PATH: Final = re.compile(r"/bot\d+:[^/\s]+")
 
+T = TypeVar("T")
 UploadFile = tuple[str, bytes, str]
 """Name, bytes, MIME type."""
 
@@ -52,13 +50,41 @@ ERROR_MESSAGES: Final[Mapping[str, str]] = {
 """Part of Telegram's description, in lower case, to an error text for people."""
 
 
+class ChatParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The parameters that the methods for a chat share."""
+
+    chat_id: int | str
+    message_id: int | None = None
+    message_thread_id: int | None = None
+    disable_notification: bool = False
+    reply_parameters: Mapping[str, int] | None = None
+    message_effect_id: str | None = None
+    reply_markup: Any = None
+
+
+class ErrorParameters(Struct, frozen=True):
+    """How to succeed after all."""
+
+    retry_after: float | None = None
+    migrate_to_chat_id: int | None = None
+
+
+class _ErrorAnswer(Struct, frozen=True):
+    description: str = ""
+    parameters: ErrorParameters = ErrorParameters()
+
+
+class _Answer(Struct, frozen=True):
+    result: Raw = Raw(b"null")
+
+
 class TelegramRefused(ChannelRefused):
     """A refusal, with Telegram's own description for callers that handle it."""
 
-    def __init__(self, message: str, description: str, parameters: Json) -> None:
+    def __init__(self, message: str, answer: _ErrorAnswer) -> None:
         super().__init__(message)
-        self.description = description.lower()
-        self.parameters = parameters
+        self.description = answer.description.lower()
+        self.new_chat_id = answer.parameters.migrate_to_chat_id
 
 
 class UnknownBot(ChannelError):
@@ -78,97 +104,68 @@ class TokenRedactor(logging.Filter):
 _TOKEN_REDACTOR: Final = TokenRedactor()
 
 
-class BotApi:
+class BotApi(HttpApi):
     """One connection pool to one server of the Bot API, for one bot."""
 
+    server_name = "Telegram"
+    url_setting = "channels.telegram.baseUrl"
+    answer_limit = 16 << 20  # bytes; a hundred updates of the longest kind stay far below
+
     def __init__(self, token: str, *, url: str) -> None:
+        super().__init__(url)
         self._token = token
-        self._url = url.rstrip("/")
         for name in ("httpx", "httpcore.http11", "httpcore.connection"):
             logging.getLogger(name).addFilter(_TOKEN_REDACTOR)  # the same one again changes nothing
-        # Connections for a poll, and a few sends and downloads beside it.
-        self._http = create_client(timeout=ANSWER_WAIT, connect_timeout=CONNECT_WAIT, max_connections=16)
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
     async def call(
-        self, method: str, params: Json, *, files: Mapping[str, UploadFile] | None = None, wait: float = ANSWER_WAIT
-    ) -> Any:
+        self, method: str, kind: type[T], chat: ChatParams | None = None, *,
+        files: Mapping[str, UploadFile] | None = None, wait: float = ANSWER_WAIT, **params: Any,
+    ) -> T:  # fmt: skip
         """The result. Parameters that are None are left out. A group that got a new id is called by that one."""
-        params = {name: value for name, value in params.items() if value is not None}
         try:
-            return await self._post(method, params, files, wait)
+            raw = await self._post(method, chat, files, wait, **params)
         except TelegramRefused as exc:
-            new_id = exc.parameters.get("migrate_to_chat_id")
-            if new_id is None or "chat_id" not in params:
+            if exc.new_chat_id is None or chat is None:
                 raise
-            return await self._post(method, params | {"chat_id": new_id}, files, wait)
+            raw = await self._post(method, replace(chat, chat_id=exc.new_chat_id), files, wait, **params)
+        return self.decode(self.decode(raw, _Answer).result, kind)
 
     async def download(self, file_path: str, *, limit: int) -> bytes:
         """Raises ChannelRefused when there are more than `limit` bytes."""
-        return await self._request("GET", f"/file/bot{self._token}/{file_path}", wait=UPLOAD_WAIT, limit=limit)
+        return await self.request("GET", f"/file/bot{self._token}/{file_path}", wait=UPLOAD_WAIT, limit=limit)
 
-    async def _post(self, method: str, params: Json, files: Mapping[str, UploadFile] | None, wait: float) -> Any:
+    async def _post(
+        self, method: str, chat: ChatParams | None, files: Mapping[str, UploadFile] | None, wait: float, **params: Any
+    ) -> bytes:
         path = f"/bot{self._token}/{method}"
+        body = {name: value for name, value in params.items() if value is not None}
+        body |= msgspec.to_builtins(chat) if chat is not None else {}
         if files:
-            form = {name: _form_field(value) for name, value in params.items()}
-            raw = await self._request("POST", path, wait=UPLOAD_WAIT, data=form, files=dict(files))
-        else:
-            headers = {"Content-Type": "application/json"}
-            raw = await self._request("POST", path, wait=wait, content=msgspec.json.encode(params), headers=headers)
-        return _decode_object(raw).get("result")
+            form = {name: _form_field(value) for name, value in body.items()}
+            return await self.request("POST", path, wait=UPLOAD_WAIT, data=form, files=dict(files))
+        headers = {"Content-Type": "application/json"}
+        return await self.request("POST", path, wait=wait, content=msgspec.json.encode(body), headers=headers)
 
-    async def _request(self, verb: str, path: str, *, wait: float, limit: int = ANSWER_LIMIT, **body: Any) -> bytes:
-        timeout = httpx.Timeout(wait, connect=CONNECT_WAIT)
-        try:
-            async with self._http.stream(verb, self._url + path, timeout=timeout, **body) as response:
-                raw = await read_body(response, limit)
-        except ResponseTooLarge:
-            raise ChannelRefused(f"Telegram's answer is larger than {limit} bytes") from None
-        except httpx.HTTPError as exc:
-            # Without its cause: that holds the request, whose URL holds the token.
-            raise ChannelError(f"Telegram did not answer ({type(exc).__name__})") from None
-        if not response.is_success:
-            raise error_from_response(response.status_code, raw)
-        return raw
-
-
-def error_from_response(status: int, raw: bytes) -> ChannelError:
-    """The channel's error for an unsuccessful answer."""
-    try:
-        answer = _decode_object(raw)
-    except ChannelError:
-        answer = {}
-    description = str(answer.get("description", ""))
-    parameters = answer.get("parameters")
-    parameters = parameters if isinstance(parameters, dict) else {}
-    if status == 429:
-        seconds = parameters.get("retry_after")
-        return ChannelBusy(
-            "Telegram asks us to slow down", float(seconds) if seconds is not None else DEFAULT_RETRY_AFTER
-        )
-    if status == 409:
-        return ChannelError(_conflict_message(description))
-    if status >= 500:
-        return ChannelError(f"Telegram failed with status {status}")
-    if status in (401, 404):
-        return UnknownBot("Telegram does not know the bot token: set the one @BotFather gives")
-    text = next((text for part, text in ERROR_MESSAGES.items() if part in description.lower()), None)
-    return TelegramRefused(text or f"Telegram refused: {description or status}", description, parameters)
+    def error_from_response(self, response: httpx.Response, raw: bytes) -> ChannelError:
+        status, answer = response.status_code, self.decode_error(raw, _ErrorAnswer)
+        description = answer.description
+        if status == 429:
+            seconds = answer.parameters.retry_after
+            return ChannelBusy("Telegram asks us to slow down", DEFAULT_RETRY_AFTER if seconds is None else seconds)
+        if status == 409:
+            return ChannelError(_conflict_message(description))
+        if status >= 500:
+            return ChannelError(f"Telegram failed with status {status}")
+        if status in (401, 404):
+            return UnknownBot("Telegram does not know the bot token: set the one @BotFather gives")
+        text = next((text for part, text in ERROR_MESSAGES.items() if part in description.lower()), None)
+        return TelegramRefused(text or f"Telegram refused: {description or status}", answer)
 
 
 def _conflict_message(description: str) -> str:
     if "webhook" in description.lower():
         return "a webhook is set for this bot elsewhere, so it can't be polled: remove it, or set webhookUrl here"
     return "another program polls Telegram with the same bot token: stop it, or give this one a bot of its own"
-
-
-def _decode_object(raw: bytes) -> Json:
-    try:
-        return msgspec.json.decode(raw, type=dict[str, Any])
-    except msgspec.DecodeError:
-        raise ChannelError("Telegram's answer is no JSON object: is channels.telegram.baseUrl right?") from None
 
 
 def _form_field(value: Any) -> str:

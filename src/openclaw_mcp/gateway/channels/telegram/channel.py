@@ -2,14 +2,19 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from html.parser import HTMLParser
+from html import unescape
 from typing import Any, Final, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....core.agent import Attachment
 from ....core.channel import (
     Ability,
     ChannelAbilities,
     ChannelRefused,
+    ChannelStatus,
     ChatAddress,
     DeliveryReceipt,
     OnMessage,
@@ -20,11 +25,10 @@ from ....core.channel import (
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....core.sessions import now_ms
-from ..json_values import as_dict
 from ..markup import to_inline_html
-from .api import BotApi, TelegramRefused, UploadFile
-from .file_uploads import METHODS, TelegramUpload, as_document, group_albums
-from .messages import message_key
+from .api import BotApi, ChatParams, TelegramRefused, UploadFile
+from .file_uploads import Album, TelegramUpload, group_albums
+from .messages import TelegramFile, TelegramMessage
 from .settings import TelegramSettings
 from .updates import TelegramReceiver
 
@@ -41,7 +45,15 @@ NOT_MODIFIED: Final = "message is not modified"
 GENERAL_TOPIC: Final = "1"  # the topic that every forum has, and that must not be named when sending
 USERNAME: Final = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
 CHAT_ID: Final = re.compile(r"-?[1-9]\d{0,17}")
+HTML_TAG: Final = re.compile("<[^>]*>")
 TARGET_HINT: Final = "a Telegram target is a chat id (a number) or the @name of a public group or channel"
+
+
+class _AlbumItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    type: str
+    media: str
+    caption: str | None = None
+    parse_mode: str | None = None
 
 
 class TelegramChannel:
@@ -78,9 +90,9 @@ class TelegramChannel:
         await self._receiver.run(on_message)
 
     async def fetch(self, file: Json) -> Attachment:
-        return await self._receiver.fetch(file)
+        return await self._receiver.fetch(msgspec.convert(file, TelegramFile))
 
-    async def status(self) -> Json:
+    async def status(self) -> ChannelStatus:
         return self._receiver.status()
 
     async def http(self, scope: Any, receive: Any, send: Any) -> None:
@@ -96,92 +108,87 @@ class TelegramChannel:
             return _receipt([await self._send_text(params, message.text)])
         length = max(len(message.text), _text_length(to_inline_html(message.text)))
         caption = message.text if length <= CAPTION_LIMIT else ""
-        sent: list[Json] = []
+        sent: list[TelegramMessage] = []
         for number, group in enumerate(group_albums(message.attachments)):
             sent += await self._send_files(params, group, caption=caption if number == 0 else "")
         if message.text and not caption:
             sent.append(await self._send_text(params, message.text))
         return _receipt(sent)
 
-    def _send_params(self, address: ChatAddress, message: OutboundMessage) -> Json:
-        """The parameters of every send method."""
-        params: Json = _chat_params(address) | {"disable_notification": message.silent or None}
+    def _send_params(self, address: ChatAddress, message: OutboundMessage) -> ChatParams:
+        reply, effect = None, None
         if message.reply_to is not None:
             # If the answered message is gone by now, ours is sent without reference to it.
-            params["reply_parameters"] = {
-                "message_id": _message_number(address, message.reply_to),
-                "allow_sending_without_reply": True,
-            }
+            number = _message_number(address, message.reply_to)
+            reply = {"message_id": number, "allow_sending_without_reply": True}
         if message.effect is not None:
             if not _is_private(address.to):
                 raise ChannelRefused("Telegram shows effects in direct chats only: send it without one here")
-            params["message_effect_id"] = EFFECTS.get(message.effect, message.effect)
-        if "replyMarkup" in message.extra:
-            params["reply_markup"] = message.extra["replyMarkup"]
-        return params
+            effect = EFFECTS.get(message.effect, message.effect)
+        return replace(
+            _chat_params(address), disable_notification=message.silent, reply_parameters=reply,
+            message_effect_id=effect, reply_markup=message.extra.get("replyMarkup"),
+        )  # fmt: skip
 
-    async def _send_text(self, params: Json, text: str) -> Json:
+    async def _send_text(self, chat: ChatParams, text: str) -> TelegramMessage:
         preview = None if self._settings.link_preview else {"is_disabled": True}
-        params = params | {"link_preview_options": preview}
-        return await self._call_with_markup("sendMessage", params, text, field="text")
+        return await self._call_with_markup("sendMessage", chat, text, field="text", link_preview_options=preview)
 
     async def _call_with_markup(
-        self, method: str, params: Json, text: str, *, field: str, files: Mapping[str, UploadFile] | None = None
-    ) -> Json:
+        self, method: str, chat: ChatParams, text: str, *, field: str,
+        files: Mapping[str, UploadFile] | None = None, **params: Any,
+    ) -> TelegramMessage:  # fmt: skip
         """With markup; as plain text when Telegram can't parse the markup, or it makes the text too long."""
         html = to_inline_html(text)
         if text and _text_length(html) <= (MAX_TEXT_LENGTH if field == "text" else CAPTION_LIMIT):
+            marked = {**params, field: html, "parse_mode": "HTML"}
             try:
-                return as_dict(await self._api.call(method, params | {field: html, "parse_mode": "HTML"}, files=files))
+                return await self._api.call(method, TelegramMessage, chat, files=files, **marked)
             except TelegramRefused as exc:
                 if "can't parse" not in exc.description:
                     raise
-        return as_dict(await self._api.call(method, params | {field: text or None}, files=files))
+        return await self._api.call(method, TelegramMessage, chat, files=files, **{**params, field: text or None})
 
-    async def _send_files(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
+    async def _send_files(self, chat: ChatParams, group: Album, *, caption: str) -> list[TelegramMessage]:
         try:
-            if len(group) == 1:
-                return [await self._send_file(params, group[0], caption=caption)]
-            return await self._send_album(params, group, caption=caption)
+            if len(group) > 1:
+                return await self._send_album(chat, group, caption=caption)
+            (upload,) = group
+            value, files = _file_param(upload, "file0")
+            method, param = f"send{upload.kind.capitalize()}", {upload.kind: value}
+            return [await self._call_with_markup(method, chat, caption, field="caption", files=files, **param)]
         except TelegramRefused as exc:
             # A picture with dimensions or contents that Telegram refuses can still be sent as a file.
             is_unfit = any(part in exc.description for part in ("photo_", "image_process_failed", "photo:"))
             if not is_unfit or all(upload.kind == "document" for upload in group):
                 raise
-            return await self._send_files(params, [as_document(upload) for upload in group], caption=caption)
+            documents = [replace(upload, kind="document") for upload in group]
+            return await self._send_files(chat, documents, caption=caption)
 
-    async def _send_file(self, params: Json, upload: TelegramUpload, *, caption: str) -> Json:
-        value, files = _file_param(upload, "file0")
-        return await self._call_with_markup(
-            METHODS[upload.kind], params | {upload.kind: value}, caption, field="caption", files=files
-        )
-
-    async def _send_album(self, params: Json, group: list[TelegramUpload], *, caption: str) -> list[Json]:
-        media: list[Json] = []
+    async def _send_album(self, chat: ChatParams, group: Album, *, caption: str) -> list[TelegramMessage]:
+        chat = replace(chat, reply_markup=None)  # albums have none
+        media: list[_AlbumItem] = []
         files: dict[str, UploadFile] = {}
         for number, upload in enumerate(group):
             value, file = _file_param(upload, f"file{number}")
-            media.append({"type": upload.kind, "media": value})
+            media.append(_AlbumItem(type=upload.kind, media=value))
             files |= file
-        if caption:
-            media[0] |= {"caption": to_inline_html(caption), "parse_mode": "HTML"}
-        params = {name: value for name, value in params.items() if name != "reply_markup"}  # albums have none
+        marked = replace(media[0], caption=to_inline_html(caption) or None, parse_mode="HTML" if caption else None)
+        kind = list[TelegramMessage]
         try:
-            result = await self._api.call("sendMediaGroup", params | {"media": media}, files=files)
+            return await self._api.call("sendMediaGroup", kind, chat, media=[marked, *media[1:]], files=files)
         except TelegramRefused as exc:
             if not caption or "can't parse" not in exc.description:
                 raise
-            media[0] = {**media[0], "caption": caption}
-            del media[0]["parse_mode"]
-            result = await self._api.call("sendMediaGroup", params | {"media": media}, files=files)
-        return [as_dict(message) for message in result]
+            media[0] = replace(media[0], caption=caption)
+            return await self._api.call("sendMediaGroup", kind, chat, media=media, files=files)
 
     async def send_poll(self, address: ChatAddress, poll: Poll, *, key: str) -> DeliveryReceipt:
-        params = _chat_params(address) | {
-            "question": poll.question, "options": [{"text": option} for option in poll.options],
-            "is_anonymous": False, "allows_multiple_answers": poll.many,
-        }  # fmt: skip
-        return _receipt([as_dict(await self._api.call("sendPoll", params))])
+        sent = await self._api.call(
+            "sendPoll", TelegramMessage, _chat_params(address), question=poll.question, is_anonymous=False,
+            options=[{"text": option} for option in poll.options], allows_multiple_answers=poll.many,
+        )  # fmt: skip
+        return _receipt([sent])
 
     async def edit(self, address: ChatAddress, message_id: str, text: str) -> None:
         params = _message_params(address, message_id)
@@ -213,22 +220,22 @@ class TelegramChannel:
     async def set_typing(self, address: ChatAddress, *, on: bool) -> None:
         """Telegram shows it for five seconds, or until we write; it can't be removed."""
         if on:
-            await self._api.call("sendChatAction", _chat_params(address) | {"action": "typing"})
+            await self._api.call("sendChatAction", bool, _chat_params(address), action="typing")
 
     async def _call_on_message(self, address: ChatAddress, message_id: str, method: str, **params: Any) -> None:
-        await self._api.call(method, _message_params(address, message_id) | params)
+        await self._api.call(method, bool, _message_params(address, message_id), **params)
 
 
-def _chat_params(address: ChatAddress) -> Json:
+def _chat_params(address: ChatAddress) -> ChatParams:
     thread = None if address.thread in (None, GENERAL_TOPIC) else address.thread
     topic = None if thread is None else parse_whole_number(thread)
     if thread is not None and topic is None:
-        raise ChannelRefused("a Telegram topic goes by its number")
-    return {"chat_id": _chat_id(address.to), "message_thread_id": topic}
+        raise ChannelRefused("a Telegram topic is named by its number")
+    return ChatParams(chat_id=_chat_id(address.to), message_thread_id=topic)
 
 
-def _message_params(address: ChatAddress, message_id: str) -> Json:
-    return {"chat_id": _chat_id(address.to), "message_id": _message_number(address, message_id)}
+def _message_params(address: ChatAddress, message_id: str) -> ChatParams:
+    return ChatParams(chat_id=_chat_id(address.to), message_id=_message_number(address, message_id))
 
 
 def _is_private(to: str) -> bool:
@@ -259,26 +266,12 @@ def _file_param(upload: TelegramUpload, field: str) -> tuple[str, dict[str, Uplo
     return upload.attachment.url, {}
 
 
-def _receipt(sent: Sequence[Json]) -> DeliveryReceipt:
-    ids = [message_key(as_dict(message.get("chat")).get("id"), message.get("message_id")) for message in sent]
-    at = sent[0].get("date")
-    extra: Json = {"messageIds": ids} if len(ids) > 1 else {}
-    return DeliveryReceipt(message_id=ids[0], at=at * 1000 if isinstance(at, int) else now_ms(), extra=extra)
-
-
-class _TextLengthCounter(HTMLParser):
-    """Counts as Telegram does: UTF-16 units outside of tags."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.count = 0
-
-    def handle_data(self, data: str) -> None:
-        self.count += len(data.encode("utf-16-le")) // 2
+def _receipt(sent: Sequence[TelegramMessage]) -> DeliveryReceipt:
+    ids = [message.key for message in sent]
+    extra = {"messageIds": ids} if len(ids) > 1 else {}
+    return DeliveryReceipt(message_id=ids[0], at=sent[0].date * 1000 or now_ms(), extra=extra)
 
 
 def _text_length(html: str) -> int:
-    counter = _TextLengthCounter()
-    counter.feed(html)
-    counter.close()
-    return counter.count
+    """As Telegram counts: UTF-16 units outside of tags."""
+    return len(unescape(HTML_TAG.sub("", html)).encode("utf-16-le")) // 2

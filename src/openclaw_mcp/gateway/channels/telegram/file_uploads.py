@@ -1,4 +1,4 @@
-"""Files to send to Telegram: the method for each, and which are sent together as an album. Pure."""
+"""Files to send to Telegram: the kind of each, and which are sent together as an album. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,10 +10,11 @@ from ....core.mime import suffix_of
 
 ALBUM_LIMIT: Final = 10  # files Telegram shows as one
 PHOTO_LIMIT: Final = 10 << 20  # bytes; a larger picture is sent as a document
-METHODS: Final = {
-    "photo": "sendPhoto", "video": "sendVideo", "audio": "sendAudio", "voice": "sendVoice",
-    "animation": "sendAnimation", "document": "sendDocument",
+KINDS: Final = {
+    "image/jpeg": "photo", "image/png": "photo", "image/webp": "photo", "image/gif": "animation", "video/mp4": "video",
+    "audio/mpeg": "audio", "audio/mp4": "audio", "audio/x-m4a": "audio", "audio/ogg": "voice", "audio/opus": "voice",
 }  # fmt: skip
+"""MIME type to the name Telegram has for such files; all others are documents."""
 ALBUM_GROUPS: Final = {"photo": "pictures", "video": "pictures", "document": "documents", "audio": "audio"}
 """Kinds with the same value may share an album; other kinds are sent alone."""
 
@@ -27,13 +28,12 @@ class TelegramUpload(Struct, frozen=True, kw_only=True):
         return self.attachment.name or f"{self.kind}{suffix_of(self.attachment.mime_type)}"
 
 
-def as_document(upload: TelegramUpload) -> TelegramUpload:
-    return TelegramUpload(kind="document", attachment=upload.attachment)
+Album = list[TelegramUpload]
 
 
-def group_albums(attachments: Sequence[Attachment]) -> list[list[TelegramUpload]]:
+def group_albums(attachments: Sequence[Attachment]) -> list[Album]:
     """In order; neighbours that fit are one album."""
-    groups: list[list[TelegramUpload]] = []
+    groups: list[Album] = []
     for attachment in attachments:
         upload = TelegramUpload(kind=_kind(attachment), attachment=attachment)
         album = ALBUM_GROUPS.get(upload.kind)
@@ -46,16 +46,5 @@ def group_albums(attachments: Sequence[Attachment]) -> list[list[TelegramUpload]
 
 
 def _kind(attachment: Attachment) -> str:
-    size = len(attachment.data or b"")
-    match attachment.mime_type:
-        case "image/jpeg" | "image/png" | "image/webp" if size <= PHOTO_LIMIT:
-            return "photo"
-        case "image/gif":
-            return "animation"
-        case "video/mp4":
-            return "video"
-        case "audio/mpeg" | "audio/mp4" | "audio/x-m4a":
-            return "audio"
-        case "audio/ogg" | "audio/opus":
-            return "voice"
-    return "document"
+    kind = KINDS.get(attachment.mime_type, "document")
+    return "document" if kind == "photo" and len(attachment.data or b"") > PHOTO_LIMIT else kind

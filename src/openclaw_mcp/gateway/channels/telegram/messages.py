@@ -1,4 +1,4 @@
-"""Parses Telegram messages. Pure, and trusts no field of what it reads."""
+"""Telegram's messages, and what we read in them. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -6,8 +6,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ....core.channel import ChatKind, Poll
-from ....core.model import Json, Sender
-from ..json_values import as_dict, as_dicts, as_int, as_text
+from ....core.model import Sender
 
 CHAT_KINDS: Final[dict[str, ChatKind]] = {
     "private": "direct", "group": "group", "supergroup": "group", "channel": "channel",
@@ -27,135 +26,192 @@ class TelegramBot(Struct, frozen=True, kw_only=True):
 
 
 class TelegramFile(Struct, frozen=True, kw_only=True):
+    """A file to fetch, as the inbox stores it."""
+
     file_id: str
     name: str | None
     mime_type: str
     size: int
 
 
-def message_key(chat: Any, message: Any) -> str:
-    """Our id of a message. Telegram numbers the messages of each chat from one, so the chat is part of it."""
-    return f"{chat}:{message}"
+class TelegramChat(Struct, frozen=True):
+    id: int | None = None
+    type: str = ""
+    title: str | None = None
+    username: str | None = None
 
 
-def message_of(update: Json) -> Json | None:
-    """The new message in an update."""
-    for kind in ("message", "channel_post"):
-        if isinstance(update.get(kind), dict) and isinstance(update[kind].get("chat"), dict):
-            return dict(update[kind])
-    return None
+class TelegramUser(Struct, frozen=True):
+    id: int | None = None
+    username: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    phone_number: str | None = None
+    """Of a contact."""
 
 
-def chat_kind(message: Json) -> ChatKind:
-    return CHAT_KINDS.get(str(message["chat"].get("type")), "group")
+class TelegramEntity(Struct, frozen=True, kw_only=True):
+    """A marked part of a text: UTF-16 units from `offset` on."""
+
+    offset: int
+    length: int
+    type: str = ""
+    user: TelegramUser = TelegramUser()
 
 
-def title_of(message: Json) -> str | None:
-    return as_text(message["chat"].get("title"))
+class TelegramMedia(Struct, frozen=True, kw_only=True):
+    """A document, recording, sticker, or one size of a picture."""
+
+    file_id: str
+    file_name: str | None = None
+    mime_type: str | None = None
+    file_size: int = 0
+    emoji: str = ""
+    is_animated: bool = False
+    is_video: bool = False
 
 
-def timestamp_ms(message: Json) -> int:
-    """Telegram's time of the message, Unix milliseconds."""
-    return as_int(message.get("date")) * 1000
+class TelegramLocation(Struct, frozen=True):
+    latitude: int | float | None = None
+    longitude: int | float | None = None
 
 
-def thread_of(message: Json) -> str | None:
-    """The topic; not the chain of replies that a plain group calls a thread."""
-    thread = message.get("message_thread_id")
-    return str(thread) if message.get("is_topic_message") is True and isinstance(thread, int) else None
+class TelegramOption(Struct, frozen=True):
+    text: str = ""
 
 
-def sender_of(message: Json) -> Sender:
-    """Who wrote it. For anonymous administrators and channels that is the chat they write for."""
-    chat = as_dict(message.get("sender_chat"))
-    if chat:
-        return Sender(id=str(chat.get("id")), username=as_text(chat.get("username")), name=as_text(chat.get("title")))
-    person = as_dict(message.get("from"))
-    name = " ".join(part for part in (person.get("first_name"), person.get("last_name")) if isinstance(part, str))
-    return Sender(id=str(person.get("id")), username=as_text(person.get("username")), name=name or None)
+class TelegramPoll(Struct, frozen=True):
+    question: str = ""
+    options: list[TelegramOption] = []
 
 
-def reply_of(message: Json) -> str | None:
-    answered = as_dict(message.get("reply_to_message"))
-    # In a topic, a message that answers none refers to the topic's first message.
-    if not answered or "forum_topic_created" in answered:
-        return None
-    return message_key(message["chat"].get("id"), answered.get("message_id"))
+class AnsweredMessage(Struct, frozen=True, rename={"user": "from"}):
+    message_id: int | None = None
+    user: TelegramUser = TelegramUser()
+    forum_topic_created: Any = None
 
 
-def text_of(message: Json) -> str | None:
-    """Its text; None for service messages: members joining and leaving, pins, titles."""
-    text = as_text(message.get("text")) or as_text(message.get("caption"))
-    if text is not None:
-        return text
-    for kind, describe in (("location", _location), ("contact", _contact), ("poll", _poll), ("sticker", _sticker)):
-        part = as_dict(message.get(kind))
-        if part:
-            return describe(part)
-    return "" if media_of(message) is not None else None
+class TelegramMessage(Struct, frozen=True, kw_only=True, rename={"user": "from"}):
+    """A message, with the fields that we read. Clients and bots fill them as they like: convert it leniently."""
+
+    chat: TelegramChat
+    message_id: int | None = None
+    date: int = 0
+    user: TelegramUser = TelegramUser()
+    sender_chat: TelegramChat | None = None
+    text: str | None = None
+    caption: str | None = None
+    entities: list[TelegramEntity] = []
+    caption_entities: list[TelegramEntity] = []
+    message_thread_id: int | None = None
+    is_topic_message: bool = False
+    media_group_id: str | None = None
+    reply_to_message: AnsweredMessage | None = None
+    photo: list[TelegramMedia] = []
+    document: TelegramMedia | None = None
+    video: TelegramMedia | None = None
+    animation: TelegramMedia | None = None
+    audio: TelegramMedia | None = None
+    voice: TelegramMedia | None = None
+    video_note: TelegramMedia | None = None
+    sticker: TelegramMedia | None = None
+    location: TelegramLocation | None = None
+    contact: TelegramUser | None = None
+    poll: TelegramPoll | None = None
+
+    @property
+    def key(self) -> str:
+        """Our id of it. Telegram numbers the messages of each chat from one, so the chat is part of it."""
+        return f"{self.chat.id}:{self.message_id}"
+
+    @property
+    def chat_kind(self) -> ChatKind:
+        return CHAT_KINDS.get(self.chat.type, "group")
+
+    @property
+    def thread(self) -> str | None:
+        """The topic; not the chain of replies that a plain group calls a thread."""
+        return str(self.message_thread_id) if self.is_topic_message and self.message_thread_id is not None else None
+
+    @property
+    def sender(self) -> Sender:
+        """Who wrote it. For anonymous administrators and channels that is the chat they write for."""
+        chat, user = self.sender_chat, self.user
+        if chat is not None:
+            return Sender(id=str(chat.id), username=chat.username, name=chat.title)
+        name = " ".join(filter(None, (user.first_name, user.last_name)))
+        return Sender(id=str(user.id), username=user.username, name=name or None)
+
+    @property
+    def reply_to(self) -> str | None:
+        answered = self.reply_to_message
+        # In a topic, a message that answers none refers to the topic's first message.
+        if answered is None or answered.forum_topic_created is not None:
+            return None
+        return f"{self.chat.id}:{answered.message_id}"
+
+    @property
+    def readable_text(self) -> str | None:
+        """Its text; None for service messages: members joining and leaving, pins, titles."""
+        if text := self.text or self.caption:
+            return text
+        if self.location is not None:
+            return f"location: {self.location.latitude}, {self.location.longitude}"
+        if self.contact is not None:
+            values = self.contact.first_name, self.contact.last_name, self.contact.phone_number
+            return "contact: " + " ".join(filter(None, values))
+        if self.poll is not None:
+            return Poll(question=self.poll.question, options=tuple(each.text for each in self.poll.options)).text
+        if self.sticker is not None:
+            return self.sticker.emoji
+        return "" if self.file is not None else None
+
+    @property
+    def file(self) -> TelegramFile | None:
+        if self.photo:
+            return _file(max(self.photo, key=lambda photo: photo.file_size), "image/jpeg")
+        for kind, mime_type in DEFAULT_MIME_TYPES.items():
+            media: TelegramMedia | None = getattr(self, kind)
+            if media is not None:
+                return _file(media, mime_type)
+        sticker = self.sticker
+        is_picture = sticker is not None and not sticker.is_animated and not sticker.is_video
+        return _file(sticker, "image/webp") if sticker is not None and is_picture else None
+
+    def mentions(self, bot: TelegramBot) -> bool:
+        """Whether it mentions the bot, is a command to it, or answers it."""
+        if self.reply_to is not None and self.reply_to_message and self.reply_to_message.user.id == bot.id:
+            return True
+        name = f"@{bot.username}".lower()
+        return any(
+            (entity.type == "mention" and text.lower() == name)
+            or (entity.type == "bot_command" and text.lower().endswith(name))
+            or (entity.type == "text_mention" and entity.user.id == bot.id)
+            for entity, text in self._marked_parts()
+        )
+
+    def _marked_parts(self) -> Iterator[tuple[TelegramEntity, str]]:
+        units = (self.text or self.caption or "").encode("utf-16-le")  # Telegram counts in these
+        for entity in (*self.entities, *self.caption_entities):
+            part = units[entity.offset * 2 : (entity.offset + entity.length) * 2]
+            yield entity, part.decode("utf-16-le", errors="replace")
 
 
-def media_of(message: Json) -> TelegramFile | None:
-    photos = message.get("photo")
-    if isinstance(photos, list) and photos:
-        largest = max(map(as_dict, photos), key=lambda photo: as_int(photo.get("file_size")))
-        return _file(largest, "image/jpeg")
-    for kind, mime_type in DEFAULT_MIME_TYPES.items():
-        if isinstance(message.get(kind), dict):
-            return _file(message[kind], mime_type)
-    sticker = as_dict(message.get("sticker"))
-    if sticker and not sticker.get("is_animated") and not sticker.get("is_video"):
-        return _file(sticker, "image/webp")
-    return None
+class TelegramUpdate(Struct, frozen=True, kw_only=True):
+    update_id: int = 0
+    message: TelegramMessage | None = None
+    channel_post: TelegramMessage | None = None
+
+    @property
+    def new_message(self) -> TelegramMessage | None:
+        return self.message or self.channel_post
+
+    @property
+    def album(self) -> str | None:
+        return None if self.new_message is None else self.new_message.media_group_id
 
 
-def mentions_bot(message: Json, bot: TelegramBot) -> bool:
-    """Whether it mentions the bot, is a command to it, or answers it."""
-    answered = as_dict(as_dict(message.get("reply_to_message")).get("from"))
-    if answered.get("id") == bot.id and reply_of(message) is not None:
-        return True
-    name = f"@{bot.username}".lower()
-    return any(
-        (kind == "mention" and text.lower() == name)
-        or (kind == "bot_command" and text.lower().endswith(name))
-        or (kind == "text_mention" and user == bot.id)
-        for kind, text, user in _entities(message)
+def _file(media: TelegramMedia, mime_type: str) -> TelegramFile:
+    return TelegramFile(
+        file_id=media.file_id, name=media.file_name, mime_type=media.mime_type or mime_type, size=media.file_size
     )
-
-
-def _entities(message: Json) -> Iterator[tuple[str, str, Any]]:
-    text = as_text(message.get("text")) or as_text(message.get("caption")) or ""
-    units = text.encode("utf-16-le")  # Telegram counts in these
-    for key in ("entities", "caption_entities"):
-        for entity in as_dicts(message.get(key)):
-            start, length = entity.get("offset"), entity.get("length")
-            if isinstance(start, int) and isinstance(length, int):
-                marked = units[start * 2 : (start + length) * 2].decode("utf-16-le", errors="replace")
-                yield str(entity.get("type")), marked, as_dict(entity.get("user")).get("id")
-
-
-def _file(part: Json, mime_type: str) -> TelegramFile | None:
-    id = as_text(part.get("file_id"))
-    if id is None:
-        return None
-    kind = as_text(part.get("mime_type")) or mime_type
-    size = as_int(part.get("file_size"))
-    return TelegramFile(file_id=id, name=as_text(part.get("file_name")), mime_type=kind, size=size)
-
-
-def _location(part: Json) -> str:
-    return f"location: {part.get('latitude')}, {part.get('longitude')}"
-
-
-def _contact(part: Json) -> str:
-    values = [part.get("first_name"), part.get("last_name"), part.get("phone_number")]
-    return "contact: " + " ".join(str(value) for value in values if value)
-
-
-def _poll(part: Json) -> str:
-    options = tuple(str(option.get("text")) for option in as_dicts(part.get("options")))
-    return Poll(question=str(part.get("question")), options=options).text
-
-
-def _sticker(part: Json) -> str:
-    return as_text(part.get("emoji")) or ""

@@ -11,16 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from ....core.agent import Attachment
-from ....core.channel import ChannelRefused, ChatAddress, InboundMessage, OnMessage
+from ....core.channel import ChannelRefused, ChannelStatus, ChatAddress, InboundMessage, OnMessage
 from ....core.errors import OpenClawError
 from ....core.mime import OCTET_STREAM
-from ....core.model import Json
 from ....core.sessions import now_ms
 from ....net import asgi
-from ..json_values import as_dict
-from . import messages
+from ..lenient import decode_lenient
 from .api import BotApi, UnknownBot
-from .messages import TelegramBot, TelegramFile
+from .messages import TelegramBot, TelegramChat, TelegramFile, TelegramMessage, TelegramUpdate
 from .settings import TelegramSettings
 
 POLL_WAIT: Final = 30  # seconds a poll stays open while nothing happens
@@ -41,6 +39,12 @@ class _Connection(Struct, frozen=True):
     on_message: OnMessage
 
 
+class _FoundFile(Struct, frozen=True):
+    """The result of `getFile`."""
+
+    file_path: str = ""
+
+
 class TelegramReceiver:
     """Receives for one bot."""
 
@@ -54,7 +58,7 @@ class TelegramReceiver:
         self._chat_ids: dict[str, str] = {}
         self._webhook_secret = settings.resolve_webhook_secret(account) if settings.webhook_url is not None else ""
 
-    def status(self) -> Json:
+    def status(self) -> ChannelStatus:
         return {
             "connected": self._connection is not None,
             "mode": "webhook" if self._settings.webhook_url else "polling",
@@ -70,7 +74,7 @@ class TelegramReceiver:
     async def run(self, on_message: OnMessage) -> None:
         """Until cancelled, or Telegram fails. Raises ChannelRefused when the token is wrong."""
         try:
-            self._bot = msgspec.convert(await self._api.call("getMe", {}), TelegramBot)
+            self._bot = await self._api.call("getMe", TelegramBot)
             connection = _Connection(self._bot, on_message)
             if self._settings.webhook_url is not None:
                 await self._serve_webhook(connection)
@@ -84,7 +88,7 @@ class TelegramReceiver:
     # ---- polling ----
 
     async def _poll(self, connection: _Connection) -> None:
-        await self._api.call("deleteWebhook", {"drop_pending_updates": False})
+        await self._api.call("deleteWebhook", bool, drop_pending_updates=False)
         self._connection = connection
         offset: int | None = None  # Telegram begins with the first unconfirmed update
         asked_again = False
@@ -97,24 +101,23 @@ class TelegramReceiver:
             asked_again = False
             for group in _group_albums(updates):
                 await self._deliver_updates(group, connection)
-                offset = int(group[-1]["update_id"]) + 1
+                offset = group[-1].update_id + 1
 
-    async def _fetch_updates(self, offset: int | None) -> list[Json]:
-        params = {"offset": offset, "limit": BATCH_SIZE, "timeout": POLL_WAIT, "allowed_updates": ALLOWED_UPDATES}
-        updates = await self._api.call("getUpdates", params, wait=POLL_WAIT + POLL_GRACE)
+    async def _fetch_updates(self, offset: int | None) -> list[TelegramUpdate]:
+        updates = await self._api.call(
+            "getUpdates", list[TelegramUpdate], wait=POLL_WAIT + POLL_GRACE, offset=offset, limit=BATCH_SIZE,
+            timeout=POLL_WAIT, allowed_updates=ALLOWED_UPDATES,
+        )  # fmt: skip
         self._last_update_at = now_ms()
-        return [update for update in updates if isinstance(update, dict)]
+        return updates
 
     # ---- webhook ----
 
     async def _serve_webhook(self, connection: _Connection) -> None:
-        params = {
-            "url": self._settings.webhook_url,
-            "secret_token": self._webhook_secret,
-            "allowed_updates": ALLOWED_UPDATES,
-            "max_connections": 1,  # one call at a time keeps the order of the messages
-        }
-        await self._api.call("setWebhook", params)
+        await self._api.call(
+            "setWebhook", bool, url=self._settings.webhook_url, secret_token=self._webhook_secret,
+            allowed_updates=ALLOWED_UPDATES, max_connections=1,  # one call at a time keeps the order of the messages
+        )  # fmt: skip
         self._connection = connection
         await asyncio.get_running_loop().create_future()  # updates arrive through `http`
 
@@ -133,7 +136,7 @@ class TelegramReceiver:
             return 405
         try:
             body = await asgi.read_body(receive, BODY_LIMIT)
-            update = msgspec.json.decode(body, type=dict[str, Any])
+            update = decode_lenient(body, TelegramUpdate)
         except asgi.BodyRefused as exc:
             return exc.status
         except msgspec.DecodeError:
@@ -150,45 +153,40 @@ class TelegramReceiver:
 
     # ---- messages ----
 
-    async def _deliver_updates(self, updates: Sequence[Json], connection: _Connection) -> None:
+    async def _deliver_updates(self, updates: Sequence[TelegramUpdate], connection: _Connection) -> None:
         """One message; several updates are the pictures of one album."""
-        found = [message for message in map(messages.message_of, updates) if message is not None]
-        inbound = self._parse_messages(found, connection.bot) if found else None
+        album = [update.new_message for update in updates if update.new_message is not None]
+        inbound = self._build_inbound(album, connection.bot) if album else None
         if inbound is not None:
             await connection.on_message(inbound)
 
-    def _parse_messages(self, album: Sequence[Json], bot: TelegramBot) -> InboundMessage | None:
-        message = album[0]
-        text = next(filter(None, map(messages.text_of, album)), messages.text_of(message))
-        if text is None or as_dict(message.get("from")).get("id") == bot.id:
+    def _build_inbound(self, album: Sequence[TelegramMessage], bot: TelegramBot) -> InboundMessage | None:
+        message, texts = album[0], [message.readable_text for message in album]
+        text = next(filter(None, texts), texts[0])
+        if text is None or message.user.id == bot.id:
             return None
-        chat = message["chat"]
-        self._remember_chat(chat)
-        files = [media for media in map(messages.media_of, album) if media is not None]
-        id, thread = str(chat.get("id")), messages.thread_of(message)
+        self._remember_chat(message.chat)
+        to = str(message.chat.id)
         return InboundMessage(
-            id=messages.message_key(id, message.get("message_id")),
-            address=ChatAddress(channel="telegram", account=self._account, to=id, thread=thread),
-            chat=messages.chat_kind(message), sender=messages.sender_of(message), text=text,
-            at=messages.timestamp_ms(message), files=tuple(map(msgspec.to_builtins, files)),
-            reply_to=messages.reply_of(message), title=messages.title_of(message),
-            mentioned=any(messages.mentions_bot(each, bot) for each in album),
+            id=message.key,
+            address=ChatAddress(channel="telegram", account=self._account, to=to, thread=message.thread),
+            chat=message.chat_kind, sender=message.sender, text=text, at=message.date * 1000,
+            files=tuple(msgspec.to_builtins(each.file) for each in album if each.file is not None),
+            reply_to=message.reply_to, title=message.chat.title, mentioned=any(each.mentions(bot) for each in album),
         )  # fmt: skip
 
-    def _remember_chat(self, chat: Json) -> None:
-        if isinstance(chat.get("username"), str) and chat.get("type") != "private":
+    def _remember_chat(self, chat: TelegramChat) -> None:
+        if chat.username is not None and chat.type != "private":
             if len(self._chat_ids) >= MAX_CHAT_NAMES:
                 self._chat_ids.pop(next(iter(self._chat_ids)))
-            self._chat_ids[f"@{chat['username'].lower()}"] = str(chat.get("id"))
+            self._chat_ids[f"@{chat.username.lower()}"] = str(chat.id)
 
-    async def fetch(self, file: Json) -> Attachment:
+    async def fetch(self, media: TelegramFile) -> Attachment:
         """The file, or its name alone when it is too large or gone."""
-        media = msgspec.convert(file, TelegramFile)
         try:
             if media.size > self._settings.media_limit:
                 raise ChannelRefused(f"it is larger than {self._settings.media_limit} bytes")
-            found = await self._api.call("getFile", {"file_id": media.file_id})
-            path = str(found.get("file_path", ""))
+            path = (await self._api.call("getFile", _FoundFile, file_id=media.file_id)).file_path
             data = await self._api.download(path, limit=self._settings.media_limit)
         except ChannelRefused as exc:
             logger.warning("telegram %s: attachment not fetched (%s), its name is used alone", self._account, exc)
@@ -198,23 +196,17 @@ class TelegramReceiver:
         return Attachment(mime_type=guessed or media.mime_type, name=name, data=data)
 
 
-def _album_id(update: Json) -> str | None:
-    message = messages.message_of(update)
-    group = None if message is None else message.get("media_group_id")
-    return group if isinstance(group, str) else None
-
-
-def _group_albums(updates: Sequence[Json]) -> list[list[Json]]:
+def _group_albums(updates: Sequence[TelegramUpdate]) -> list[list[TelegramUpdate]]:
     """Updates in order, those of one album together."""
-    groups: list[list[Json]] = []
+    groups: list[list[TelegramUpdate]] = []
     for update in updates:
-        if groups and _album_id(update) is not None and _album_id(groups[-1][-1]) == _album_id(update):
+        if groups and update.album is not None and groups[-1][-1].album == update.album:
             groups[-1].append(update)
         else:
             groups.append([update])
     return groups
 
 
-def _ends_in_album(updates: Sequence[Json]) -> bool:
+def _ends_in_album(updates: Sequence[TelegramUpdate]) -> bool:
     """Whether the last album may be incomplete; one that fills the batch can't grow."""
-    return bool(updates) and len(updates) < BATCH_SIZE and _album_id(updates[-1]) is not None
+    return bool(updates) and len(updates) < BATCH_SIZE and updates[-1].album is not None
