@@ -13,7 +13,7 @@ import pytest
 from openclaw_mcp.cli.approvals import CLIENT_CAPS
 from openclaw_mcp.core.rpc import RpcError
 
-from ..gateway.nodes.gateways import heard, next_of, order
+from ..gateway.nodes.gateways import collect_events, next_of, order
 from ..gateway.rpc.gateways import within
 from ..node.running import RunningNode, running_node
 from ..programs import need
@@ -99,7 +99,7 @@ def test_commands_run_by_our_rules_and_an_operator_of_the_real_gateway_is_asked(
             assert ran["payload"]["stdout"].strip() == "a"
             with pytest.raises(RpcError, match="denied by exec policy"):
                 await asker.call("node.invoke", order(id, "system.run", key="2", params={"command": ["rm", "x"]}))
-            asked = heard(operator, "exec.approval.requested")
+            asked = collect_events(operator, "exec.approval.requested")
             params = {"command": ["expr", "20", "+", "3"]}
             call = asyncio.ensure_future(asker.call("node.invoke", order(id, "system.run", key="3", params=params)))
             question = await next_of(asked)

@@ -16,7 +16,7 @@ from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile,
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from .. import web_client
-from ..gateway.nodes.gateways import heard, next_of, order
+from ..gateway.nodes.gateways import collect_events, next_of, order
 from ..gateway.rpc.gateways import EVERY, within
 from ..gateway.wiring.test_gateway import Served, serving
 from ..running import OPENCLAW, process
@@ -61,7 +61,7 @@ def their_node(tmp_path_factory: pytest.TempPathFactory, ours: Served, home: Pat
 
 async def _joined(ours: Served) -> Any:
     async with asyncio.timeout(JOIN_WAIT), real.client(ours.ws, ours.token) as operator:
-        asked = heard(operator, "node.pair.requested")
+        asked = collect_events(operator, "node.pair.requested")
         pending = (await operator.call("node.pair.list"))["pending"]
         return pending[0] if pending else await asked.get()
 
@@ -157,7 +157,7 @@ def test_their_command_line_answers_our_questions(ours: Served, home: Path, deci
         async with GatewayClient(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
             id = f"Q-{decision}"
             request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
-            asked = heard(asker, "exec.approval.requested")
+            asked = collect_events(asker, "exec.approval.requested")
             question = asyncio.ensure_future(asker.call("exec.approval.request", request, within=120))
             await next_of(asked)
             pending = await asyncio.to_thread(cli, home, ours, "approvals", "pending")

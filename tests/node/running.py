@@ -45,7 +45,7 @@ def running_node(
     words = words or ("--port", "0")
     with process(OPENCLAW, "node", *words, stdout=subprocess.PIPE, env=environment) as child:
         node = RunningNode(child, state)
-        said = node.line()
-        if said.startswith("mcp: http"):
-            node.address = said.split()[-1]
+        reply = node.line()
+        if reply.startswith("mcp: http"):
+            node.address = reply.split()[-1]
         yield node

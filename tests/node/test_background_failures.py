@@ -20,7 +20,7 @@ from openclaw_mcp.net.processes import start_process
 from openclaw_mcp.net.state_dir import TOKEN_FILE
 from openclaw_mcp.node import gateway_link
 from openclaw_mcp.node.canvas import forward_proxy
-from openclaw_mcp.node.canvas.chromium import CdpEvent, Chromium
+from openclaw_mcp.node.canvas.chromium import CdpMessage, Chromium
 from openclaw_mcp.node.gateway_link import make_gateway_connector
 from openclaw_mcp.node.host import LocalNode
 from openclaw_mcp.node.invocations import Invocations
@@ -235,7 +235,7 @@ def test_an_event_that_cannot_be_handled_does_not_end_the_browser(caplog: pytest
     async def work() -> None:
         async with connected_chromium() as (chromium, pipe):
 
-            def read_name(event: CdpEvent) -> None:
+            def read_name(event: CdpMessage) -> None:
                 event.params["name"]
 
             chromium.events.connect(read_name)

@@ -20,11 +20,11 @@ class Gateway:
 
     def __init__(self, decision: Any) -> None:
         self.decision = decision
-        self.heard: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.asked = asyncio.Event()
 
     async def tell(self, method: str, params: Any) -> Any:
-        self.heard.append((method, params))
+        self.received.append((method, params))
         self.asked.set()
         if isinstance(self.decision, Exception):
             raise self.decision
@@ -54,7 +54,7 @@ def test_an_operator_far_away_says_yes_once_or_no(decision: Any, answer: str | N
         gateway, asker = Gateway(decision), on_gateway()
         with asker.attach(gateway.tell):
             assert await asker.ask(QUESTION) == answer
-        ((method, params),) = gateway.heard
+        ((method, params),) = gateway.received
         assert (method, params["command"], params["timeoutMs"]) == ("exec.approval.request", "ls", 5000)
         assert params["unavailableDecisions"] == ["allow-always"]
 
@@ -92,7 +92,7 @@ def test_a_question_answered_elsewhere_is_taken_back() -> None:
         asking = PromptRouter([asker, Quick()], seconds=lambda: 5, ask_in_client=lambda: False)
         with asker.attach(gateway.tell):
             assert await asking.ask(call("system.run"), QUESTION, how_to_allow="") == "once"
-        asked, taken_back = gateway.heard
+        asked, taken_back = gateway.received
         assert taken_back == ("exec.approval.resolve", {"id": asked[1]["id"], "decision": "deny"})
 
     asyncio.run(test())

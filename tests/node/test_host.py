@@ -164,13 +164,13 @@ def test_settings_with_a_mistake_change_nothing_and_say_so(tmp_path: Path) -> No
     with running_node(tmp_path) as node:
         change(node, enableMcpServer="yes")
 
-        said = wait_for(node, "settings:")
+        reply = wait_for(node, "settings:")
 
-        assert "enableMcpServer" in said
+        assert "enableMcpServer" in reply
         assert "system.run" in tools(node.address, node)
 
 
-def test_it_stops_when_told_and_leaves_no_socket(tmp_path: Path) -> None:
+def test_it_stops_on_request_and_leaves_no_socket(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         node.child.terminate()
 
@@ -201,11 +201,11 @@ def test_a_settings_file_with_a_mistake_is_an_error_never_the_defaults(tmp_path:
 # ---- doctor and wizard ----
 
 
-def openclaw(*words: str, state: Path, said: str = "") -> subprocess.CompletedProcess[str]:
+def openclaw(*words: str, state: Path, reply: str = "") -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DBUS", "XDG", "OPENCLAW"))}
     return subprocess.run(
         [OPENCLAW, *words, "--state-dir", str(state)],
-        input=said,
+        input=reply,
         capture_output=True,
         text=True,
         timeout=WAIT,
@@ -236,9 +236,9 @@ def test_the_doctor_fails_on_what_is_broken(tmp_path: Path) -> None:
 
 
 def test_the_wizard_writes_what_was_answered(tmp_path: Path) -> None:
-    said = "\n9999\nno\n" + "yes\n" * 3 + "no\n" + "perhaps\nyes\n" + "no\nno\n"
+    reply = "\n9999\nno\n" + "yes\n" * 3 + "no\n" + "perhaps\nyes\n" + "no\nno\n"
 
-    ended = openclaw("node", "setup", state=tmp_path, said=said)
+    ended = openclaw("node", "setup", state=tmp_path, reply=reply)
     settings = load_settings(tmp_path / "node.json")
 
     assert ended.returncode == 0
@@ -254,7 +254,7 @@ def test_the_wizard_writes_what_was_answered(tmp_path: Path) -> None:
 
 
 def test_an_end_of_input_is_no_consent(tmp_path: Path) -> None:
-    ended = openclaw("node", "setup", state=tmp_path, said="yes\n")
+    ended = openclaw("node", "setup", state=tmp_path, reply="yes\n")
 
     assert ended.returncode == 1
     assert "--yes" in ended.stderr

@@ -56,7 +56,7 @@ def test_the_token_is_made_at_first_start_private_and_kept(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "given", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
 )
-def test_without_the_token_nothing_is_said(node: RunningNode, given: str | None) -> None:
+def test_without_the_token_nothing_is_answered(node: RunningNode, given: str | None) -> None:
     headers = {} if given is None else {"Authorization": given}
     for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
         answer = send(node.address, method, rpc("ping") if method == "POST" else None, **headers)
@@ -66,7 +66,7 @@ def test_without_the_token_nothing_is_said(node: RunningNode, given: str | None)
 def test_a_new_token_counts_at_once_and_is_not_shown(tmp_path: Path) -> None:
     with running_node(tmp_path) as node:
         old = node.bearer
-        said = subprocess.run(
+        reply = subprocess.run(
             [OPENCLAW, "node", "token", "--reset", "--state-dir", str(tmp_path)],
             capture_output=True,
             text=True,
@@ -74,7 +74,7 @@ def test_a_new_token_counts_at_once_and_is_not_shown(tmp_path: Path) -> None:
         ).stdout
         fresh = node.token
 
-        assert said == f"{tmp_path / 'mcp-token.txt'}\n"
+        assert reply == f"{tmp_path / 'mcp-token.txt'}\n"
         assert ping(node, **old).status == 401
         assert ping(node, Authorization=f"Bearer {fresh}").status == 200
         (tmp_path / "mcp-token.txt").unlink()
@@ -109,14 +109,14 @@ def test_the_documents_curl_lines_get_the_answers_it_prints(node: RunningNode) -
         ("200", ["-X", "POST", url, "-H", token, "-H", json_type, "-d", ping_text]),
     ]
     for status, words in lines:
-        said = subprocess.run(
+        reply = subprocess.run(
             [curl, "-s", "-w", "\n%{http_code}", *words], capture_output=True, text=True, timeout=WAIT, check=True
         ).stdout
-        assert said.rpartition("\n")[2] == status, words
+        assert reply.rpartition("\n")[2] == status, words
         if words == [url, "-H", token]:
-            assert said.startswith(f"OpenClaw MCP server. POST JSON-RPC to {url}")
+            assert reply.startswith(f"OpenClaw MCP server. POST JSON-RPC to {url}")
         if status == "200" and "POST" in words:
-            assert json.loads(said.rpartition("\n")[0]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+            assert json.loads(reply.rpartition("\n")[0]) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def test_the_quick_lines_without_a_token_work_on_a_machine_that_wants_none(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_browser_marks_foreign_hosts_and_other_bodies_are_refused(
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_a_forwarding_header_changes_nobody(node: RunningNode) -> None:
+def test_a_forwarding_header_changes_no_caller(node: RunningNode) -> None:
     assert ping(node, X_Forwarded_For="203.0.113.9").status == 200  # else a header could say who is local
 
 
@@ -199,7 +199,7 @@ def test_four_mebibytes_pass_and_one_byte_more_does_not(node: RunningNode) -> No
         assert send(node.address, "POST", body, **node.bearer).status == status
 
 
-def test_a_body_that_lies_about_its_length_is_cut_off(node: RunningNode) -> None:
+def test_a_body_with_a_wrong_length_is_cut_off(node: RunningNode) -> None:
     parts = urlsplit(node.address)
     head = (
         f"POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {node.token}\r\n"
@@ -227,7 +227,7 @@ def test_clients_that_only_listen_take_no_slot(tmp_path: Path) -> None:
             assert ask(node.address, "tools/call", {"name": "device.info"}, **node.bearer).status == 200
 
 
-def test_more_calls_than_slots_are_told_so_and_questions_still_get_answered(tmp_path: Path) -> None:
+def test_calls_beyond_the_slots_are_refused_and_questions_still_get_answered(tmp_path: Path) -> None:
     sleep = {"name": "system.run", "arguments": {"command": ["sleep", "5"]}}
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
     with running_node(tmp_path, mcpSlots=2) as node, opened(node.address, "POST", rpc("ping"), **node.bearer):
@@ -360,8 +360,8 @@ def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:
             rpc("tools/list", {}, 2),
             rpc("tools/call", {"name": "system.run", "arguments": {"command": "echo through the pipe"}}, 3),
         ]
-        said, _ = child.communicate("".join(json.dumps(m) + "\n" for m in messages).encode(), timeout=WAIT)
-    answers = {message["id"]: message["result"] for message in map(json.loads, said.splitlines())}
+        reply, _ = child.communicate("".join(json.dumps(m) + "\n" for m in messages).encode(), timeout=WAIT)
+    answers = {message["id"]: message["result"] for message in map(json.loads, reply.splitlines())}
 
     assert answers[1]["serverInfo"]["name"] == "openclaw-node"
     assert "system.run" in {tool["name"] for tool in answers[2]["tools"]}
@@ -388,7 +388,7 @@ def not_ignored(number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stdio_node_told_to_end_ends_its_commands(tmp_path: Path, number: int) -> None:
+def test_a_stdio_node_that_gets_a_signal_ends_its_commands(tmp_path: Path, number: int) -> None:
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
     env = {"OPENCLAW_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}

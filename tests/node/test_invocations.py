@@ -108,7 +108,7 @@ def test_a_cancelled_invocation_ends_and_says_nothing(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_more_than_the_slots_are_told_to_retry_and_a_repeated_id_is_answered_once(tmp_path: Path) -> None:
+def test_calls_beyond_the_slots_are_refused_as_busy_and_a_repeated_id_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as gateway:
             for number in range(MAX_INVOCATIONS):

@@ -141,7 +141,7 @@ def test_a_place_written_down_is_the_answer_in_both_spellings() -> None:
     assert isinstance(value["timestamp"], int)
 
 
-def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) -> None:
+def test_geoclue_is_asked_with_the_wished_accuracy_and_its_position_returned(bus: str) -> None:
     async def scenario() -> None:
         async with fake_geoclue(bus) as client:
             location = LocationCapability(bus_address=bus)
@@ -159,9 +159,7 @@ def test_geoclue_is_asked_with_the_wished_accuracy_and_its_place_told(bus: str) 
     asyncio.run(scenario())
 
 
-def test_a_real_geoclue_that_nobody_allowed_us_or_that_finds_nothing_gives_the_right_code(
-    bus: str, tmp_path: Path
-) -> None:
+def test_a_real_geoclue_without_permission_or_position_gives_the_right_code(bus: str, tmp_path: Path) -> None:
     geoclue = need("/usr/libexec/geoclue", package="geoclue-2.0")
     environ = {"PATH": os.environ["PATH"], "DBUS_SYSTEM_BUS_ADDRESS": bus, "HOME": str(tmp_path)}
 

@@ -30,8 +30,8 @@ def test_a_screen_shot_comes_as_json_as_a_picture_and_as_a_resource(tmp_path: Pa
             shot = send(node.address, "POST", call, **node.bearer).json["result"]
             picture = base64.b64decode(shot["content"][1]["data"])
             assert picture.startswith(b"\x89PNG")
-            told = json.loads(shot["content"][0]["text"])
-            assert (told["width"], told["height"]) == (640, 480)
+            reported = json.loads(shot["content"][0]["text"])
+            assert (reported["width"], reported["height"]) == (640, 480)
             assert "structuredContent" not in shot, "a client that shows it instead of the blocks would show base64"
 
             read = rpc("resources/read", {"uri": "openclaw://node/captures/1"})
@@ -75,8 +75,8 @@ def test_without_a_screen_the_doctor_says_what_to_do(tmp_path: Path) -> None:
             for tool in send(node.address, "POST", rpc("tools/list"), **node.bearer).json["result"]["tools"]
         }
         call = rpc("tools/call", {"name": "screen.snapshot", "arguments": {}})
-        told = send(node.address, "POST", call, **node.bearer).json["result"]
+        reported = send(node.address, "POST", call, **node.bearer).json["result"]
 
     assert "screen.snapshot" not in tools
-    assert told["isError"]
-    assert "screen.snapshot is not available" in told["content"][0]["text"]
+    assert reported["isError"]
+    assert "screen.snapshot is not available" in reported["content"][0]["text"]

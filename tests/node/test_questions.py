@@ -128,7 +128,7 @@ def test_always_is_no_answer_where_it_was_not_offered(node: RunningNode) -> None
         assert "denied by a person" in calling.text
 
 
-def test_a_person_who_leaves_the_terminal_has_not_said_yes(node: RunningNode) -> None:
+def test_a_person_who_leaves_the_terminal_has_not_answered_yes(node: RunningNode) -> None:
     with terminal(node.state) as screen:
         present(node)
         calling = Calling(node, "expr", "1")
@@ -370,7 +370,7 @@ def test_a_real_notification_daemon_shows_what_system_notify_sends(tmp_path: Pat
             assert "is &lt;ready&gt; &amp; hot" in bodies or "is <ready> & hot" in bodies
 
 
-def test_a_bus_without_a_daemon_is_nobody(tmp_path: Path) -> None:
+def test_a_bus_without_a_daemon_reaches_no_person(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     (state / "exec-policy.json").write_text(ASK)

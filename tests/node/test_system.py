@@ -52,7 +52,7 @@ class Client(NullCallContext):
     def __init__(self, answer: Json) -> None:
         self.answer = answer
         self.asked: list[InputRequest] = []
-        self.heard: list[tuple[float, str | None]] = []
+        self.received: list[tuple[float, str | None]] = []
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return capability == "elicitation"
@@ -62,7 +62,7 @@ class Client(NullCallContext):
         return dict.fromkeys(questions, self.answer)
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
-        self.heard.append((value, message))
+        self.received.append((value, message))
 
 
 class SystemHarness:
@@ -180,7 +180,7 @@ def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.
 
     SystemHarness(tmp_path, ANYTHING).run(client, command=["sh", "-c", "echo working; sleep 0.5"])
 
-    assert "working" in [message for _, message in client.heard]
+    assert "working" in [message for _, message in client.received]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_which_finds_programs_by_name_only(tmp_path: Path) -> None:
 # ---- who decides ----
 
 
-def test_nobody_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Path) -> None:
+def test_no_person_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Path) -> None:
     with pytest.raises(ToolDenied, match=r"nobody is there to ask.*openclaw approvals"):
         SystemHarness(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
 
@@ -311,17 +311,19 @@ def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [{"action": "decline"}, {"action": "accept"}, {"action": "accept", "content": {"allow": 1}}],
 )
-def test_anything_but_a_clear_yes_from_the_client_is_a_no_that_says_how_to_allow_it(tmp_path: Path, said: Json) -> None:
+def test_anything_but_a_clear_yes_from_the_client_is_a_no_that_says_how_to_allow_it(
+    tmp_path: Path, reply: Json
+) -> None:
     elsewhere = Person("once")
     with pytest.raises(ToolDenied, match=r"the client said no\. To allow it, run `openclaw approvals`"):
-        SystemHarness(tmp_path, ASK, elsewhere).run(Client(said), command=["expr", "1"])
+        SystemHarness(tmp_path, ASK, elsewhere).run(Client(reply), command=["expr", "1"])
     assert elsewhere.asked == []
 
 
-def test_a_client_with_nobody_behind_it_makes_no_choice_and_others_are_asked(tmp_path: Path) -> None:
+def test_a_client_without_a_person_makes_no_choice_and_others_are_asked(tmp_path: Path) -> None:
     cancelled = Client({"action": "cancel"})
     assert SystemHarness(tmp_path, ASK, Person("once")).run(cancelled, command=["expr", "1"])["stdout"] == "1\n"
     with pytest.raises(ToolDenied, match=r"nobody is there to ask\. To allow it, run `openclaw approvals`"):
@@ -398,9 +400,9 @@ def _rules(*pairs: tuple[str, str]) -> list[Json]:
 )
 def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> None:
     system = SystemHarness(tmp_path, OLD)
-    told = asyncio.run(system.ask("system.execApprovals.get"))
+    reported = asyncio.run(system.ask("system.execApprovals.get"))
 
-    done = _set(system, baseHash=told["hash"], defaultAction="deny", rules=rules)
+    done = _set(system, baseHash=reported["hash"], defaultAction="deny", rules=rules)
 
     assert done["updated"]
     assert done["hash"] == system.approvals.load_policy().hash

@@ -170,7 +170,7 @@ def test_another_connection_with_the_same_token_answers_nothing_it_was_not_asked
 @pytest.mark.parametrize("task", ["inline", "offered"])
 @pytest.mark.parametrize("key", ["approve-consent", "approve-exec", "approve-consent-2"])
 @pytest.mark.parametrize("capabilities", [ASKS, POLLS], ids=["plain", "tasks"])
-def test_a_consent_nobody_gave_is_none(tmp_path: Path, key: str, task: Any, capabilities: Json) -> None:
+def test_an_unanswered_consent_is_none(tmp_path: Path, key: str, task: Any, capabilities: Json) -> None:
     consents = ConsentStore(
         state_dir=tmp_path, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
     )

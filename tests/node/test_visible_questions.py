@@ -301,7 +301,7 @@ class _Heard:
     def __init__(self) -> None:
         self.answers: list[tuple[str, str]] = []
         self.shown: list[str] = []
-        self.desk = _QuestionPrompt(self.shown.append)
+        self.harness = _QuestionPrompt(self.shown.append)
 
     def answer(self, id: str, answer: PromptAnswer) -> None:
         self.answers.append((id, answer))
@@ -309,10 +309,10 @@ class _Heard:
 
     def ask(self, id: str) -> None:
         words = {"title": "May it?", "detail": id, "why": "no rule", "asker": "me"}
-        self.desk.on_message({"question": {"id": id, "always": True, **words}}, self)
+        self.harness.on_message({"question": {"id": id, "always": True, **words}}, self)
 
     def settle(self, id: str) -> None:
-        self.desk.on_message({"settled": id}, self)
+        self.harness.on_message({"settled": id}, self)
 
 
 @pytest.mark.parametrize("typed", ["y", "yes", "a", "always", "n", ""])
@@ -324,10 +324,10 @@ def test_an_answer_typed_for_a_question_that_is_gone_is_not_for_the_next(order: 
         does, id = step.split()
         (here.ask if does == "ask" else here.settle)(id)
 
-    here.desk.on_line(typed)
+    here.harness.on_line(typed)
     assert here.answers == []
     assert "answer again" in "".join(here.shown)
-    here.desk.on_line("y")
+    here.harness.on_line("y")
     assert here.answers == [("B", "once")]
 
 
@@ -337,6 +337,6 @@ def test_questions_answered_here_follow_each_other_and_one_settled_behind_change
         here.ask(id)
     here.settle("C")
     for line in ("y", "n", "a"):
-        here.desk.on_line(line)
+        here.harness.on_line(line)
 
     assert here.answers == [("A", "once"), ("B", "deny"), ("D", "always")]

@@ -346,7 +346,7 @@ class FiringNotClaimed(Exception):
     """Another process took this firing over because it took this process for dead."""
 
 
-def replace_job(job: CronJob, spec: dict[str, Any] | None = None, **state: Any) -> CronJob:
-    """The job with other values in its spec and state."""
-    new_spec = job.spec if spec is None else structs.replace(job.spec, **spec)
-    return structs.replace(job, spec=new_spec, state=structs.replace(job.state, **state))
+def replace_job(job: CronJob, *, enabled: bool | None = None, **state: Any) -> CronJob:
+    """The job with other values in its state, and enabled or disabled unless that is None."""
+    spec = job.spec if enabled is None else structs.replace(job.spec, enabled=enabled)
+    return structs.replace(job, spec=spec, state=structs.replace(job.state, **state))

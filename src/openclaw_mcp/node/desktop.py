@@ -38,8 +38,7 @@ class DesktopNotifier:
     def __init__(
         self, *, ask_on_desktop: Callable[[], bool] = lambda: True, environ: Mapping[str, str] = os.environ
     ) -> None:
-        self._ask_on_desktop = ask_on_desktop
-        self._environ = environ
+        self._ask_on_desktop, self._environ = ask_on_desktop, environ
 
     def unavailable_reason(self) -> UnavailableReason | None:
         if sys.platform == "darwin":
@@ -161,19 +160,15 @@ async def _ask_with_buttons(bus: "MessageBus", question: UserQuestion) -> Prompt
     answers: dict[int, PromptAnswer | None] = {}
     """By notification: one may be answered before we know which is ours."""
     received = asyncio.Event()
-    daemon = (await _call_bus_daemon(bus, "GetNameOwner", NOTIFICATIONS_NAME))[
-        0
-    ]  # any program on the bus may send a signal
+    # Of this daemon only: any program on the bus may send a signal.
+    (daemon,) = await _call_bus_daemon(bus, "GetNameOwner", NOTIFICATIONS_NAME)
     buttons: dict[PromptAnswer, str] = {"once": "Allow once", "always": "Always allow", "deny": "Deny"}
     if not question.always:
         del buttons["always"]
 
     def on_message(message: Message) -> None:
-        if (
-            message.message_type is not MessageType.SIGNAL
-            or message.interface != NOTIFICATIONS_NAME
-            or message.sender != daemon
-        ):
+        origin = (message.message_type, message.interface, message.sender)
+        if origin != (MessageType.SIGNAL, NOTIFICATIONS_NAME, daemon):
             return
         if message.member == "ActionInvoked":
             answers.setdefault(message.body[0], message.body[1] if message.body[1] in buttons else "deny")

@@ -14,34 +14,29 @@ from typing import Any, Final
 
 from .. import __version__
 from ..core.errors import ToolArguments
-from ..core.model import Json, ToolCall, ToolResult, ToolSpec
-from .arguments import object_schema
+from ..core.model import Json, ToolCall, ToolResult
+from .arguments import command_spec
 from .capability import NodeCommand, UnavailableReason, json_result
 
 SECTIONS: Final = ("os", "cpu", "memory", "disk", "battery")
 MAX_DRIVES: Final = 64
 
-_INFO = ToolSpec(
-    name="device.info",
-    title="About this machine",
-    description="Names this machine, its model, its operating system and the version of the node.",
-    input_schema=object_schema({}),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+_INFO = command_spec(
+    "device.info",
+    "About this machine",
+    "Names this machine, its model, its operating system and the version of the node.",
 )
-_STATUS = ToolSpec(
-    name="device.status",
-    title="How this machine is doing",
-    description="Load, memory, disks, battery, network and uptime of this machine; `sections` narrows it down.",
-    input_schema=object_schema(
-        {
-            "sections": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": f"Any of {', '.join(SECTIONS)}; all when absent or empty.",
-            }
+_STATUS = command_spec(
+    "device.status",
+    "How this machine is doing",
+    "Load, memory, disks, battery, network and uptime of this machine; `sections` narrows it down.",
+    {
+        "sections": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": f"Any of {', '.join(SECTIONS)}; all when absent or empty.",
         }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+    },
 )
 
 
@@ -99,7 +94,7 @@ def _model_name() -> str:
 def _collect(sections: Sequence[str]) -> Json:
     import psutil  # here for start-up: only this command needs it
 
-    collectors: dict[str, Callable[[Any], Json]] = {
+    collectors: dict[str, Callable[[Any], Any]] = {
         "os": _os,
         "cpu": _cpu,
         "memory": _memory,
@@ -124,7 +119,7 @@ def _uptime(psutil: Any) -> int:
     return max(0, int(time.time() - psutil.boot_time()))
 
 
-def _os(psutil: Any) -> Json:
+def _os(psutil: Any) -> dict[str, str | int]:
     return {
         "version": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
@@ -133,7 +128,7 @@ def _os(psutil: Any) -> Json:
     }
 
 
-def _cpu(psutil: Any) -> Json:
+def _cpu(psutil: Any) -> dict[str, str | float | None]:
     used = psutil.cpu_percent(interval=None)
     return {
         "name": _cpu_name(),
@@ -154,12 +149,12 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory(psutil: Any) -> Json:
+def _memory(psutil: Any) -> dict[str, float]:
     memory = psutil.virtual_memory()
     return {"totalBytes": memory.total, "availableBytes": memory.available, "usagePercent": memory.percent}
 
 
-def _disk(psutil: Any) -> Json:
+def _disk(psutil: Any) -> dict[str, list[dict[str, str | float]]]:
     drives = []
     for part in psutil.disk_partitions(all=False)[:MAX_DRIVES]:
         try:
@@ -179,7 +174,7 @@ def _disk(psutil: Any) -> Json:
     return {"drives": drives}
 
 
-def _battery(psutil: Any) -> Json:
+def _battery(psutil: Any) -> dict[str, bool | float | str | None]:
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is None:
         return {"present": False, "level": None, "state": "unknown", "lowPowerModeEnabled": False}
@@ -195,12 +190,12 @@ def _battery(psutil: Any) -> Json:
     }
 
 
-def _storage(psutil: Any) -> Json:
+def _storage(psutil: Any) -> dict[str, int]:
     usage = psutil.disk_usage(str(Path.home().anchor or "/"))
     return {"totalBytes": usage.total, "freeBytes": usage.free, "usedBytes": usage.used}
 
 
-def _network(psutil: Any) -> Json:
+def _network(psutil: Any) -> dict[str, str | bool | list[str]]:
     up = [name for name, stats in psutil.net_if_stats().items() if stats.isup and name != "lo"]
     kinds = sorted({_interface_kind(name) for name in up})
     return {

@@ -22,7 +22,7 @@ from ..net.state_dir import TOKEN_FILE
 from ..net.tasks import Tasks
 from ..protocol.gateway_frames import EventFrame
 from .host import LocalNode
-from .invocations import Invocations
+from .invocations import CallGateway, Invocations
 from .private_files import read_private
 from .token import BadToken
 
@@ -64,9 +64,7 @@ class _GatewayLink:
     """One connection for each set of commands: a gateway learns them when we connect."""
 
     def __init__(self, node: LocalNode, url: str, announce: AnnounceStatus) -> None:
-        self._node = node
-        self._url = url
-        self._announce = announce
+        self._node, self._url, self._announce = node, url, announce
         self._last_message = ""
         self._tokens = DeviceTokens(node.state_dir / TOKENS_FILE)
         self._device_token_rejected = False
@@ -90,11 +88,13 @@ class _GatewayLink:
         identity = DeviceIdentity.load(self._node.state_dir / IDENTITY_FILE)
         credentials = self._credentials()
         client = GatewayClient(self._url, self._introduction(offered), credentials=credentials, signer=identity)
-        invocations = Invocations(self._node.tools, _make_gateway_call(client))
+        invocations = Invocations(self._node.tools, functools.partial(client.call, within=RESULT_TIMEOUT))
         changed, unpublished = asyncio.Event(), asyncio.Event()
 
         def on_connected(hello: Json) -> None:
-            self._on_hello(hello)
+            self._save_device_token("node", hello)
+            self._device_token_rejected = False
+            self._announce_change(f"gateway: connected to {self._url}")
             invocations.cancel_all()
             unpublished.set()
 
@@ -133,7 +133,7 @@ class _GatewayLink:
         with contextlib.suppress(OpenClawError):  # an older gateway has no use for it
             await client.call("node.pluginTools.update", {"tools": tools}, within=RESULT_TIMEOUT)
 
-    def _make_operator_call(self, client: GatewayClient) -> Callable[[str, Json], Any]:
+    def _make_operator_call(self, client: GatewayClient) -> CallGateway:
         """Calls to the gateway's operators: as the node we are, or else as an operator who may only ask."""
 
         async def call(method: str, params: Json) -> Any:
@@ -193,11 +193,6 @@ class _GatewayLink:
             return Credentials(device_token=token)
         return Credentials(token=_read_shared_token(self._node))
 
-    def _on_hello(self, hello: Json) -> None:
-        self._save_device_token("node", hello)
-        self._device_token_rejected = False
-        self._announce_change(f"gateway: connected to {self._url}")
-
     def _save_device_token(self, role: str, hello: Json) -> None:
         auth: Any = hello.get("auth")
         token = auth.get("deviceToken") if isinstance(auth, dict) else None
@@ -238,10 +233,3 @@ def _read_shared_token(node: LocalNode) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as exc:
         raise BadToken(f"{path} can't be read: make it a plain file of yours, or delete it") from exc
-
-
-def _make_gateway_call(client: GatewayClient) -> Callable[[str, Json], Any]:
-    async def call(method: str, params: Json) -> Any:
-        return await client.call(method, params, within=RESULT_TIMEOUT)
-
-    return call

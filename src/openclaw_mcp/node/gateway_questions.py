@@ -3,32 +3,28 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from ..core.errors import OpenClawError
-from ..core.model import Json
 from ..net.tasks import finish
+from .invocations import CallGateway
 from .questions import PromptAnswer, UserQuestion
 
 WITHDRAW_TIMEOUT: Final = 2.0  # seconds: another person has answered, and the caller waits for nothing but this
 _ANSWERS: Final[dict[str, PromptAnswer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
 """Once at most: the rules of this machine are loosened at this machine."""
 
-CallOperator = Callable[[str, Json], Awaitable[Any]]
-"""Call a method of the gateway."""
-
 
 class GatewayPrompter:
     """A `UserPrompter`, available while a connection is attached and the setting is on."""
 
     def __init__(self, *, ask_on_gateway: Callable[[], bool], seconds: Callable[[], float]) -> None:
-        self._ask_on_gateway = ask_on_gateway
-        self._seconds = seconds
-        self._connections: list[CallOperator] = []
+        self._ask_on_gateway, self._seconds = ask_on_gateway, seconds
+        self._connections: list[CallGateway] = []
 
     @contextlib.contextmanager
-    def attach(self, call_gateway: CallOperator) -> Iterator[None]:
+    def attach(self, call_gateway: CallGateway) -> Iterator[None]:
         """Ask by `call_gateway` while the block runs."""
         self._connections.append(call_gateway)
         try:
@@ -43,7 +39,7 @@ class GatewayPrompter:
         if not self._connections:
             return None
         call_gateway, id = self._connections[-1], str(uuid.uuid4())
-        request: Json = {
+        request = {
             "id": id,
             "command": question.detail,
             "warningText": f"{question.title} {question.why}; asked by {question.asker}",
@@ -62,7 +58,7 @@ class GatewayPrompter:
         return _ANSWERS.get(decision) if isinstance(decision, str) else None
 
 
-async def _withdraw(call_gateway: CallOperator, id: str) -> None:
+async def _withdraw(call_gateway: CallGateway, id: str) -> None:
     """It was answered elsewhere: an operator need not look at it any more."""
     with contextlib.suppress(OpenClawError, TimeoutError):
         async with asyncio.timeout(WITHDRAW_TIMEOUT):

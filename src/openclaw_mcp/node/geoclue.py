@@ -18,7 +18,7 @@ DENIED: Final = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBu
 
 
 async def get_fix(address: str | None, *, level: int) -> LocationFix:
-    """The first position GeoClue tells. Waits as long as it takes: the caller bounds it. Raises NoFix."""
+    """The first position GeoClue reports. The caller bounds the wait. Raises LocationUnavailable."""
     bus = MessageBus(bus_address=address) if address else MessageBus(bus_type=BusType.SYSTEM)
     try:
         await bus.connect()
@@ -35,11 +35,11 @@ async def _get_fix(bus: MessageBus, level: int) -> LocationFix:
     (client,) = await _call(bus, MANAGER, f"{SERVICE}.Manager", "GetClient")
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def hear(message: Message) -> None:
+    def on_message(message: Message) -> None:
         if (message.member, message.path) == ("LocationUpdated", client) and not found.done():
             found.set_result(message.body[1])
 
-    bus.add_message_handler(hear)
+    bus.add_message_handler(on_message)
     rule = f"type='signal',interface='{SERVICE}.Client',path='{client}'"
     await _call(bus, "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", "s", [rule])
     wishes = (("DesktopId", Variant("s", DESKTOP_ID)), ("RequestedAccuracyLevel", Variant("u", level)))
@@ -53,15 +53,14 @@ async def _get_fix(bus: MessageBus, level: int) -> LocationFix:
 
 def _parse_properties(properties: dict[str, Any]) -> LocationFix:
     altitude, speed, heading = (properties.get(name) for name in ("Altitude", "Speed", "Heading"))
-    timestamp = properties.get("Timestamp")
     try:
+        seconds, microseconds = properties.get("Timestamp") or (0, 0)
+        at = seconds * 1000 + microseconds // 1000 if seconds else time.time_ns() // 1_000_000
         return LocationFix(
             latitude=float(properties["Latitude"]),
             longitude=float(properties["Longitude"]),
             accuracy=float(properties.get("Accuracy", 0.0)),
-            timestamp=timestamp[0] * 1000 + timestamp[1] // 1000
-            if timestamp and timestamp[0]
-            else time.time_ns() // 1_000_000,
+            timestamp=at,
             source="geoclue",
             altitude=altitude if altitude is not None and altitude > LOWEST_ALTITUDE else None,
             speed=speed if speed is not None and speed >= 0 else None,
@@ -75,17 +74,9 @@ async def _call(
     bus: MessageBus, path: str, interface: str, member: str, signature: str = "", body: list[Any] | None = None
 ) -> list[Any]:
     destination = "org.freedesktop.DBus" if interface == "org.freedesktop.DBus" else SERVICE
+    message = Message(destination, path, interface, member, signature=signature, body=body or [])
     try:
-        reply = await bus.call(
-            Message(
-                destination=destination,
-                path=path,
-                interface=interface,
-                member=member,
-                signature=signature,
-                body=body or [],
-            )
-        )
+        reply = await bus.call(message)
     except (DBusError, EOFError, OSError) as exc:
         raise LocationUnavailable("LOCATION_UNAVAILABLE") from exc
     if reply is None or reply.message_type is MessageType.ERROR:

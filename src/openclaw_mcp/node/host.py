@@ -85,10 +85,11 @@ class LocalNode:
         self.resources = NodeResources(lambda: describe_settings(self))
         self._dispatcher = ToolDispatcher(ToolRegistry({"node": self.capabilities}), audit=self._audit)
         self.tools = LocalNodeTools(self.capabilities, self._dispatcher, self.resources)
+        self._mcp_tools = McpNodeTools(self.capabilities, self._dispatcher, self.resources)
 
     def create_mcp_server(self) -> McpServer:
         info = McpServerInfo(name="openclaw-node", version=__version__, title="OpenClaw node")
-        return McpServer(info, McpNodeTools(self.tools), resources=self.resources, instructions=INSTRUCTIONS)
+        return McpServer(info, self._mcp_tools, resources=self.resources, instructions=INSTRUCTIONS)
 
     def reload_settings(self) -> None:
         """Raises BadSettings; the settings stay as they were then."""
@@ -154,9 +155,7 @@ class LocalNodeTools:
     """A `Toolbox` that checks what can work at each listing, and reports why a command can't."""
 
     def __init__(self, capabilities: CapabilityRegistry, dispatcher: ToolDispatcher, resources: NodeResources) -> None:
-        self._capabilities = capabilities
-        self._dispatcher = dispatcher
-        self._resources = resources
+        self._capabilities, self._dispatcher, self._resources = capabilities, dispatcher, resources
 
     @property
     def changed(self) -> Signal[None]:
@@ -176,30 +175,18 @@ class LocalNodeTools:
         return result
 
 
-class McpNodeTools:
+class McpNodeTools(LocalNodeTools):
     """The node's tools as MCP clients get them: a picture once, as a picture.
 
     Some clients hand the model `structuredContent` instead of the blocks; with the bytes in it, the model would read
     base64 instead of seeing it.
     """
 
-    def __init__(self, tools: LocalNodeTools) -> None:
-        self._tools = tools
-
-    @property
-    def changed(self) -> Signal[None]:
-        return self._tools.changed
-
-    async def list(self, caller: Caller) -> Sequence[ToolSpec]:
-        return await self._tools.list(caller)
-
     async def call(self, call: ToolCall) -> ToolResult:
-        result = await self._tools.call(call)
-        if len(result.content) == 1 and isinstance(result.content[0], Text):
-            return result  # nearly always
-        if any(not isinstance(block, Text) for block in result.content):
-            return msgspec.structs.replace(result, structured=msgspec.UNSET)
-        return result
+        result = await super().call(call)
+        if all(isinstance(block, Text) for block in result.content):
+            return result
+        return msgspec.structs.replace(result, structured=msgspec.UNSET)
 
 
 INSTRUCTIONS: Final = (
@@ -319,10 +306,7 @@ class NodeHost:
         port_option: str = "--port",
     ) -> None:
         """`port_option`: the command-line option that chooses another port, for error texts."""
-        self._node = node
-        self._port = port
-        self._port_option = port_option
-        self._gateway = gateway
+        self._node, self._port, self._port_option, self._gateway = node, port, port_option, gateway
         self._announce = announce
         self._endpoints: dict[str, tuple[object, AsyncExitStack]] = {}
         """By name: the settings it was opened with, and what closes it."""

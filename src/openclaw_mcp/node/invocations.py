@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, Struct, field
 
 from ..core.errors import OpenClawError, ToolBusy, ToolNotFound, ToolTimeout
 from ..core.model import Caller, Json, Text, ToolCall, ToolResult
@@ -29,13 +30,23 @@ CallGateway = Callable[[str, Json], Awaitable[Any]]
 """Call a method of the gateway."""
 
 
+class _InvokeRequest(Struct, frozen=True, rename="camel"):
+    """The event `node.invoke.request`, whose fields gateways spell and fill in various ways."""
+
+    id: Any = None
+    request_id: Any = None
+    node_id: Any = None
+    command: Any = None
+    timeout_ms: Any = None
+    params_json: Any = field(default=UNSET, name="paramsJSON")
+    args: Any = None
+
+
 class Invocations:
     """`on_event` for each event of the connection; `cancel_all` when it is gone. Owns one task per invocation."""
 
     def __init__(self, toolbox: Toolbox, call_gateway: CallGateway, *, caller: Caller = GATEWAY_CALLER) -> None:
-        self._toolbox = toolbox
-        self._call_gateway = call_gateway
-        self._caller = caller
+        self._toolbox, self._call_gateway, self._caller = toolbox, call_gateway, caller
         self._tasks = Tasks("node invocations")
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -44,7 +55,7 @@ class Invocations:
         if type(payload) is not dict:
             return
         if event == "node.invoke.request":
-            self._start(payload)
+            self._start(msgspec.convert(payload, _InvokeRequest))
         elif event == "node.invoke.cancel":
             running = self._running.get(str(payload.get("invokeId") or payload.get("requestId") or payload.get("id")))
             if running is not None:
@@ -58,38 +69,36 @@ class Invocations:
     async def aclose(self) -> None:
         await self._tasks.aclose()
 
-    def _start(self, payload: Json) -> None:
-        id = str(payload.get("id") or payload.get("requestId") or "")
+    def _start(self, request: _InvokeRequest) -> None:
+        id = str(request.id or request.request_id or "")
         if not id or id in self._running:  # asked twice is answered once
             return
-        answer = self._respond(id, payload, busy=len(self._running) >= MAX_INVOCATIONS)
-        self._running[id] = task = self._tasks.spawn(answer, name=str(payload.get("command")))
+        answer = self._respond(id, request, busy=len(self._running) >= MAX_INVOCATIONS)
+        self._running[id] = task = self._tasks.spawn(answer, name=str(request.command))
         task.add_done_callback(lambda _: self._running.pop(id, None))
 
-    async def _respond(self, id: str, payload: Json, *, busy: bool) -> None:
-        node = payload.get("nodeId")
-        answer: Json = {"id": id, **({"nodeId": node} if node else {})}
+    async def _respond(self, id: str, request: _InvokeRequest, *, busy: bool) -> None:
+        answer: Json = {"id": id, **_node_field(request)}
         try:
             if busy:
                 raise ToolBusy("node busy, retry")
-            answer |= {"ok": True, "payload": await self._invoke(id, payload)}
+            answer |= {"ok": True, "payload": await self._invoke(id, request)}
         except OpenClawError as exc:
             answer |= {"ok": False, "error": {"code": exc.code.upper(), "message": str(exc)}}
         except Exception:  # without an answer the gateway would wait until its time is up
-            logger.exception("node: invocation %s of %s failed, answering with an error", id, payload.get("command"))
+            logger.exception("node: invocation %s of %s failed, answering with an error", id, request.command)
             answer |= {"ok": False, "error": {"code": OpenClawError.code.upper(), "message": FAILED}}
         try:
             await self._call_gateway("node.invoke.result", answer)
         except OpenClawError:
             return  # the gateway has gone or has stopped waiting
 
-    async def _invoke(self, id: str, payload: Json) -> Any:
-        command = payload.get("command")
+    async def _invoke(self, id: str, request: _InvokeRequest) -> Any:
+        command, limit = request.command, request.timeout_ms
         if type(command) is not str or not _COMMAND_NAME.fullmatch(command):
             raise ToolNotFound("Invalid command format")
-        context: CallContext = _InvocationContext(self._call_gateway, id, payload.get("nodeId"))
-        call = ToolCall(caller=self._caller, name=command, arguments=_parse_arguments(payload), context=context)
-        limit = payload.get("timeoutMs")
+        context: CallContext = _InvocationContext(self._call_gateway, id, request)
+        call = ToolCall(caller=self._caller, name=command, arguments=_parse_arguments(request), context=context)
         seconds = limit / 1000 if isinstance(limit, int | float) and limit > 0 else LONGEST_INVOCATION
         try:
             async with asyncio.timeout(min(seconds, LONGEST_INVOCATION)):
@@ -101,9 +110,9 @@ class Invocations:
 class _InvocationContext(NullCallContext):
     """Progress as the gateway streams it. No person can be asked over this connection."""
 
-    def __init__(self, call_gateway: CallGateway, id: str, node: Any) -> None:
+    def __init__(self, call_gateway: CallGateway, id: str, request: _InvokeRequest) -> None:
         self._call_gateway = call_gateway
-        self._base_message: Json = {"invokeId": id, **({"nodeId": node} if node else {})}
+        self._base_message = {"invokeId": id, **_node_field(request)}
         self._sequence = 0
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
@@ -117,9 +126,13 @@ class _InvocationContext(NullCallContext):
             return  # an older gateway takes no progress
 
 
-def _parse_arguments(payload: Json) -> Json:
+def _node_field(request: _InvokeRequest) -> dict[str, str]:
+    return {"nodeId": request.node_id} if request.node_id else {}
+
+
+def _parse_arguments(request: _InvokeRequest) -> Json:
     """Arguments that can't be parsed count as none, as with other nodes."""
-    given = payload.get("paramsJSON", payload.get("args"))
+    given = request.args if request.params_json is UNSET else request.params_json
     if type(given) is str:
         try:
             given = msgspec.json.decode(given)

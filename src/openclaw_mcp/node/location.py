@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..core.clock import now_ms
 from ..core.errors import ToolDenied, ToolTimeout, ToolUnavailable
-from ..core.model import Json, ToolCall, ToolResult, ToolSpec
+from ..core.model import ToolCall, ToolResult
 from . import arguments
 from .capability import NodeCommand, UnavailableReason, json_result
 from .settings import NodeSettings
@@ -27,21 +27,18 @@ LEVELS: Final = {"coarse": 4, "balanced": 6, "default": 6, "high": 8, "precise":
 SYSTEM_BUS: Final = Path("/run/dbus/system_bus_socket")
 GEOCLUE: Final = Path("/usr/share/dbus-1/system-services/org.freedesktop.GeoClue2.service")
 
-GET = ToolSpec(
-    name="location.get",
-    title="Where is this machine?",
-    description="The position of this machine: latitude, longitude and accuracy in metres.",
-    input_schema=arguments.object_schema(
-        {
-            "desiredAccuracy": {"type": "string", "description": "coarse, balanced (default) or precise."},
-            "accuracy": {"type": "string", "description": "Another name: default, high or precise."},
-            "maxAgeMs": {"type": "integer", "description": "A position this old is good enough; default 30000."},
-            "maxAge": {"type": "integer", "description": "Another name for maxAgeMs."},
-            "timeoutMs": {"type": "integer", "description": "How long to wait, 1000 to 60000 ms; default 10000."},
-            "locationTimeout": {"type": "integer", "description": "Another name for timeoutMs."},
-        }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+GET = arguments.command_spec(
+    "location.get",
+    "Where is this machine?",
+    "The position of this machine: latitude, longitude and accuracy in metres.",
+    {
+        "desiredAccuracy": {"type": "string", "description": "coarse, balanced (default) or precise."},
+        "accuracy": {"type": "string", "description": "Another name: default, high or precise."},
+        "maxAgeMs": {"type": "integer", "description": "A position this old is good enough; default 30000."},
+        "maxAge": {"type": "integer", "description": "Another name for maxAgeMs."},
+        "timeoutMs": {"type": "integer", "description": "How long to wait, 1000 to 60000 ms; default 10000."},
+        "locationTimeout": {"type": "integer", "description": "Another name for timeoutMs."},
+    },
     deadline=DEADLINE,
 )
 
@@ -106,12 +103,11 @@ class LocationCapability:
         return
 
     async def _get(self, call: ToolCall) -> ToolResult:
-        given = call.arguments
         wait = arguments.integer(
-            given, "timeoutMs", "locationTimeout", default=10_000, least=SHORTEST_WAIT, most=MAX_WAIT
+            call, "timeoutMs", "locationTimeout", default=10_000, least=SHORTEST_WAIT, most=MAX_WAIT
         )
-        age = arguments.integer(given, "maxAgeMs", "maxAge", default=30_000, least=0, most=OLDEST_FIX)
-        wish = (arguments.text(given, "desiredAccuracy", "accuracy") or "default").lower()
+        age = arguments.integer(call, "maxAgeMs", "maxAge", default=30_000, least=0, most=OLDEST_FIX)
+        wish = (arguments.text(call, "desiredAccuracy", "accuracy") or "default").lower()
         level = LEVELS.get(wish, LEVELS["default"])
         place, now = self._settings().location_fixed, now_ms()
         if place is not None:
@@ -146,7 +142,7 @@ class LocationCapability:
             raise ToolUnavailable(f"{exc.code}: GeoClue does not answer; is its service running?") from None
 
 
-def fix_to_json(fix: LocationFix) -> Json:
+def fix_to_json(fix: LocationFix) -> dict[str, float | str | bool]:
     """The answer in both spellings in use: latitude/longitude/accuracy and lat/lon/accuracyMeters."""
     optional = {"altitudeMeters": fix.altitude, "speedMps": fix.speed, "headingDeg": fix.heading}
     return {

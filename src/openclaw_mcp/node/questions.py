@@ -51,9 +51,7 @@ class PromptRouter:
     def __init__(
         self, prompters: Sequence[UserPrompter] = (), *, seconds: Callable[[], float], ask_in_client: Callable[[], bool]
     ) -> None:
-        self._prompters = prompters
-        self._seconds = seconds
-        self._ask_in_client = ask_in_client
+        self._prompters, self._seconds, self._ask_in_client = prompters, seconds, ask_in_client
 
     async def ask(self, call: ToolCall, question: UserQuestion, *, how_to_allow: str) -> PromptAnswer:
         """Raises ToolDenied when no person is there or answers in time, or the question can't be shown."""

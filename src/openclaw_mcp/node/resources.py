@@ -4,7 +4,7 @@ import datetime
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -99,21 +99,15 @@ class NodeResources:
     async def read(self, read: ResourceRead) -> Sequence[Contents]:
         match read.uri:
             case "openclaw://node/settings":
-                return (_json_contents(read.uri, self._settings()),)
+                return _json_contents(read.uri, self._settings())
             case "openclaw://node/activity":
-                return (
-                    _json_contents(read.uri, {"calls": [_call_to_json(record) for record in reversed(self._activity)]}),
-                )
+                return _json_contents(read.uri, {"calls": list(map(_call_to_json, reversed(self._activity)))})
             case "openclaw://node/captures":
-                return (
-                    _json_contents(
-                        read.uri, {"captures": [_capture_to_json(capture) for capture in reversed(self._captures)]}
-                    ),
-                )
+                return _json_contents(read.uri, {"captures": list(map(_capture_to_json, reversed(self._captures)))})
         for capture in self._captures:
             if read.uri == f"{CAPTURES}/{capture.id}":
                 return (Contents(uri=read.uri, mime_type=capture.mime_type, blob=capture.data),)
-        raise ResourceNotFound(f"Nothing stands at {read.uri[:200]}")
+        raise ResourceNotFound(f"There is nothing at {read.uri[:200]}")
 
 
 def _media_bytes(block: object) -> tuple[str, bytes] | None:
@@ -125,7 +119,7 @@ def _media_bytes(block: object) -> tuple[str, bytes] | None:
     return None
 
 
-def _call_to_json(record: CallRecord) -> Json:
+def _call_to_json(record: CallRecord) -> dict[str, str | float]:
     return {
         "at": _format_time(record.at),
         "caller": record.caller,
@@ -135,7 +129,7 @@ def _call_to_json(record: CallRecord) -> Json:
     }
 
 
-def _capture_to_json(capture: Capture) -> Json:
+def _capture_to_json(capture: Capture) -> dict[str, str | int]:
     return {
         "uri": f"{CAPTURES}/{capture.id}",
         "tool": capture.tool,
@@ -145,8 +139,8 @@ def _capture_to_json(capture: Capture) -> Json:
     }
 
 
-def _json_contents(uri: str, value: Json) -> Contents:
-    return Contents(uri=uri, mime_type=_JSON, text=msgspec.json.encode(value).decode())
+def _json_contents(uri: str, value: Any) -> Sequence[Contents]:
+    return (Contents(uri=uri, mime_type=_JSON, text=msgspec.json.encode(value).decode()),)
 
 
 def _format_time(seconds: float) -> str:

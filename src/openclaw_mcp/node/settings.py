@@ -1,7 +1,7 @@
 """The settings of the node: a JSON file that the person at this machine may edit while the node runs."""
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -100,8 +100,9 @@ def load_settings(path: Path) -> NodeSettings:
 
 
 def save_settings(path: Path, settings: NodeSettings) -> None:
-    shape: dict[str, Any] = msgspec.to_builtins(settings)
-    kept = {key: value for key, value in shape.items() if value is not None and key != "mcpOnlyMode"}
+    kept = {
+        key: value for key, value in msgspec.to_builtins(settings).items() if value is not None and key != "mcpOnlyMode"
+    }
     write_private(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..core.errors import ToolArguments, ToolDenied, ToolError
-from ..core.model import Json, ToolCall, ToolResult, ToolSpec
+from ..core.model import Json, ToolCall, ToolResult
 from ..core.ports import ProcessGuard
-from .arguments import flag, object_schema, text
+from .arguments import command_spec, flag, text, trim
 from .capability import NodeCommand, UnavailableReason, json_result
 from .desktop import DesktopNotifier, Urgency
 from .exec import process
@@ -48,70 +48,62 @@ _RUN_PROPERTIES: Final[dict[str, Json]] = {
     "sessionKey": {"type": "string"},
 }
 
-_RUN = ToolSpec(
-    name="system.run",
-    title="Run a command",
-    description=(
+_RUN = command_spec(
+    "system.run",
+    "Run a command",
+    (
         "Runs a command on this machine if its rules or its person allow it, and answers with its output, exit code "
         "and duration. Its whole process group ends with it."
     ),
-    input_schema=object_schema(_RUN_PROPERTIES, required=("command",)),
+    _RUN_PROPERTIES,
+    required=("command",),
     annotations={"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
     effect="run",
     deadline=DEADLINE,
 )
-_PREPARE = ToolSpec(
-    name="system.run.prepare",
-    title="Look at a command before running it",
-    description="Says what system.run would run, without running it.",
-    input_schema=object_schema(_RUN_PROPERTIES, required=("command",)),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+_PREPARE = command_spec(
+    "system.run.prepare",
+    "Look at a command before running it",
+    "Says what system.run would run, without running it.",
+    _RUN_PROPERTIES,
+    required=("command",),
 )
-_WHICH = ToolSpec(
-    name="system.which",
-    title="Find programs",
-    description="Where the named programs are on this machine; those not found are left out.",
-    input_schema=object_schema(
-        {"bins": {"type": "array", "items": {"type": "string"}, "description": "Program names, without folders."}},
-        required=("bins",),
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+_WHICH = command_spec(
+    "system.which",
+    "Find programs",
+    "Where the named programs are on this machine; those not found are left out.",
+    {"bins": {"type": "array", "items": {"type": "string"}, "description": "Program names, without folders."}},
+    required=("bins",),
 )
-_NOTIFY = ToolSpec(
-    name="system.notify",
-    title="Notify the person",
-    description="Shows a notification on this machine's desktop.",
-    input_schema=object_schema(
-        {
-            "title": {"type": "string"},
-            "body": {"type": "string"},
-            "subtitle": {"type": "string"},
-            "sound": {"type": "boolean"},
-            "priority": {"type": "string", "description": "passive, active or timeSensitive."},
-        }
-    ),
+_NOTIFY = command_spec(
+    "system.notify",
+    "Notify the person",
+    "Shows a notification on this machine's desktop.",
+    {
+        "title": {"type": "string"},
+        "body": {"type": "string"},
+        "subtitle": {"type": "string"},
+        "sound": {"type": "boolean"},
+        "priority": {"type": "string", "description": "passive, active or timeSensitive."},
+    },
     annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
     effect="send",
 )
-_GET = ToolSpec(
-    name="system.execApprovals.get",
-    title="Read the rules about running commands",
-    description="The rules by which commands are allowed, denied or put to a person, and their hash.",
-    input_schema=object_schema({}),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+_GET = command_spec(
+    "system.execApprovals.get",
+    "Read the rules about running commands",
+    "The rules by which commands are allowed, denied or put to a person, and their hash.",
 )
-_SET = ToolSpec(
-    name="system.execApprovals.set",
-    title="Tighten the rules about running commands",
-    description="Replaces the rules by stricter ones; needs the hash of the present ones as `baseHash`.",
-    input_schema=object_schema(
-        {
-            "baseHash": {"type": "string"},
-            "defaultAction": {"type": "string", "enum": ["allow", "prompt", "deny"]},
-            "rules": {"type": "array", "items": {"type": "object"}},
-        },
-        required=("rules",),
-    ),
+_SET = command_spec(
+    "system.execApprovals.set",
+    "Tighten the rules about running commands",
+    "Replaces the rules by stricter ones; needs the hash of the present ones as `baseHash`.",
+    {
+        "baseHash": {"type": "string"},
+        "defaultAction": {"type": "string", "enum": ["allow", "prompt", "deny"]},
+        "rules": {"type": "array", "items": {"type": "object"}},
+    },
+    required=("rules",),
     annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
     effect="write",
 )
@@ -134,9 +126,7 @@ class SystemCapability:
         self, *, approvals: ExecAuthorizer, desktop: DesktopNotifier, guard: ProcessGuard | None = None
     ) -> None:
         """`guard` ends commands should this process be killed."""
-        self._guard = guard
-        self._approvals = approvals
-        self._desktop = desktop
+        self._guard, self._approvals, self._desktop = guard, approvals, desktop
 
     def commands(self) -> Sequence[NodeCommand]:
         return (
@@ -188,14 +178,14 @@ class SystemCapability:
 
     async def _prepare(self, call: ToolCall) -> ToolResult:
         request = parse_run_request(call.arguments)
-        shown = text(call.arguments, "rawCommand") or shlex.join(request.argv)
+        shown = text(call, "rawCommand") or shlex.join(request.argv)
         plan = {
             "argv": list(request.argv),
             "cwd": str(request.cwd) if request.cwd else None,
             "rawCommand": shown,
             "commandText": shown,
-            "agentId": text(call.arguments, "agentId"),
-            "sessionKey": text(call.arguments, "sessionKey"),
+            "agentId": text(call, "agentId"),
+            "sessionKey": text(call, "sessionKey"),
         }
         return json_result({"cmdText": shown, "plan": plan})
 
@@ -211,11 +201,10 @@ class SystemCapability:
         return json_result({"bins": {name: path for name, path in found.items() if path}})
 
     async def _notify(self, call: ToolCall) -> ToolResult:
-        given = call.arguments
-        title = text(given, "title") or "OpenClaw"
-        body = "\n".join(part for part in (text(given, "subtitle"), text(given, "body")) if part)
-        urgency = _URGENCIES.get(text(given, "priority"), "normal")
-        await self._desktop.notify(title, body, urgency=urgency, sound=flag(given, "sound", default=True))
+        title = text(call, "title") or "OpenClaw"
+        body = "\n".join(part for part in (text(call, "subtitle"), text(call, "body")) if part)
+        urgency = _URGENCIES.get(text(call, "priority"), "normal")
+        await self._desktop.notify(title, body, urgency=urgency, sound=flag(call, "sound", default=True))
         return json_result({"sent": True})
 
     async def _get_approvals(self, call: ToolCall) -> ToolResult:
@@ -230,7 +219,7 @@ def parse_run_request(arguments: Json) -> SystemRunRequest:
     argv = _parse_argv(arguments)
     if len(argv) > MAX_WORDS or any("\0" in word for word in argv):
         raise ToolArguments(f"command holds a NUL character, or more than {MAX_WORDS} words")
-    raw = text(arguments, "rawCommand")
+    raw = trim(arguments.get("rawCommand"))
     if raw is not None and raw not in (shlex.join(argv), _shell_script_text(argv)):
         raise ToolArguments("rawCommand says something else than command; leave it out")
     env = arguments.get("env") or {}
@@ -239,9 +228,9 @@ def parse_run_request(arguments: Json) -> SystemRunRequest:
         raise ToolDenied(f"Unsafe environment variable override blocked: {', '.join(refused)[:400]}")
     if any("\0" in value for value in env.values()):
         raise ToolArguments("env holds a NUL character")
-    return SystemRunRequest(
-        argv=argv, env=env, cwd=_parse_cwd(arguments.get("cwd")), seconds=_parse_timeout_ms(arguments) / 1000
-    )
+    limits = (arguments.get("timeoutMs"), arguments.get("timeout"))
+    limit = next((value for value in limits if type(value) is int and value > 0), DEFAULT_MS)
+    return SystemRunRequest(argv=argv, env=env, cwd=_parse_cwd(arguments.get("cwd")), seconds=min(limit, MAX_MS) / 1000)
 
 
 def _parse_argv(arguments: Json) -> tuple[str, ...]:
@@ -277,11 +266,3 @@ def _parse_cwd(folder_text: Any) -> Path | None:
     if not steady:
         raise ToolArguments("cwd must not pass through /proc: it means another folder to each process")
     return Path(real)  # where a link leads by now is where the command is judged, and where it starts
-
-
-def _parse_timeout_ms(arguments: Json) -> int:
-    for name in ("timeoutMs", "timeout"):
-        value = arguments.get(name)
-        if type(value) is int and value > 0:
-            return min(value, MAX_MS)
-    return DEFAULT_MS

@@ -124,8 +124,7 @@ class QuestionWatcher:
     """The other end: receives the questions and answers them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+        self._reader, self._writer = reader, writer
 
     async def messages(self) -> AsyncIterator[Json]:
         """`{"question": …}` and `{"settled": id}`, until the node ends."""

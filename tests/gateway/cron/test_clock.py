@@ -181,7 +181,7 @@ def test_failures_in_a_row_wait_longer_and_a_success_forgets_them(where: str) ->
     asyncio.run(story())
 
 
-def test_a_one_shot_goes_when_it_went_well_and_stays_disabled_otherwise(where: str) -> None:
+def test_a_one_shot_is_removed_after_success_and_stays_disabled_otherwise(where: str) -> None:
     async def story() -> None:
         async with open_cron(where) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
@@ -311,13 +311,13 @@ def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(where: str) -> No
     asyncio.run(story())
 
 
-def test_an_event_for_a_session_that_is_too_busy_is_told_with_its_next_prompt(where: str) -> None:
+def test_an_event_for_a_session_that_is_too_busy_comes_with_its_next_prompt(where: str) -> None:
     async def story() -> None:
         async with open_cron(where) as cron:
             await cron.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "long"})
             for n in range(QUEUE_CAP):
-                said = {"sessionKey": "main", "message": "x", "idempotencyKey": f"r{n}", "queueMode": "followup"}
-                await cron.call("chat.send", said)
+                reply = {"sessionKey": "main", "message": "x", "idempotencyKey": f"r{n}", "queueMode": "followup"}
+                await cron.call("chat.send", reply)
             job = await cron.add(every(3600), {"kind": "systemEvent", "text": "tea"}, wakeMode="now")
             run = await cron.call("cron.run", {"id": job["id"]})
             ended = await cron.until("cron", action="finished", runId=run["runId"])

@@ -13,6 +13,7 @@ from openclaw_mcp.core.model import Caller, Grant, Json, ToolCall
 from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.core.rpc import RpcError, scope_error
 from openclaw_mcp.gateway.cron.cron_tool import CronTool
+from openclaw_mcp.gateway.cron.rpc_methods import CronCall
 
 from ..sessions.gateways import TwinLink
 from .gateways import EVENT, TURN, CronHarness, MemoryDelivery, ms, open_cron
@@ -25,11 +26,11 @@ STREAM = {"kind": "stream", "command": ["true"]}
 @pytest.fixture
 def story(tmp_path: Path) -> Callable[..., None]:
     def tell(what: Callable[[CronHarness], Awaitable[None]], **more: Any) -> None:
-        async def told() -> None:
+        async def run_story() -> None:
             async with open_cron(str(tmp_path / "openclaw.sqlite"), **more) as cron:
                 await what(cron)
 
-        asyncio.run(told())
+        asyncio.run(run_story())
 
     return tell
 
@@ -108,7 +109,9 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
 ) -> None:
     async def what(cron: CronHarness) -> None:
         with pytest.raises(RpcError, match=words):
-            await cron.service.add(given, Caller(kind="operator", name="me"), None)
+            await cron.service.add(
+                CronCall(params=given, caller=Caller(kind="operator", name="me"), policy_caller=None)
+            )
 
     story(what)
 
@@ -140,7 +143,7 @@ def test_a_change_touches_what_it_names_and_nothing_else(story: Callable[..., No
     story(what)
 
 
-def test_a_change_of_what_somebody_else_changed_is_refused(story: Callable[..., None]) -> None:
+def test_a_change_of_what_another_client_changed_is_refused(story: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY)
         params = {"id": job["id"], "patch": {"name": "b"}, "expectedConfigRevision": job["configRevision"]}
@@ -277,7 +280,7 @@ def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:
 # ---- system events ---------------------------------------------------------------------------------------------------
 
 
-def test_what_an_agent_is_told_comes_with_its_next_prompt_once(story: Callable[..., None]) -> None:
+def test_an_event_for_an_agent_comes_with_its_next_prompt_once(story: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY, {"kind": "systemEvent", "text": "the kettle boils"})
         run = await cron.call("cron.run", {"id": job["id"]})
@@ -302,8 +305,8 @@ def test_at_most_twenty_events_wait_and_the_oldest_give_way(story: Callable[...,
             await cron.call("wake", {"mode": "next-heartbeat", "text": f"event {n}."})
         await cron.say("hello", run="r1")
         history = await cron.call("chat.history", {"sessionKey": "main"})
-        told = [m["content"].rpartition("] ")[2] for m in history["messages"] if m["role"] == "user"]
-        assert told == [*(f"event {n}." for n in range(5, 25)), "hello"]
+        reported = [m["content"].rpartition("] ")[2] for m in history["messages"] if m["role"] == "user"]
+        assert reported == [*(f"event {n}." for n in range(5, 25)), "hello"]
 
     story(what)
 
@@ -407,7 +410,7 @@ def test_the_tool_does_all_the_methods_do(story: Callable[..., None]) -> None:
     story(what)
 
 
-def test_the_next_time_of_a_job_is_told_by_the_status(story: Callable[..., None]) -> None:
+def test_the_status_shows_the_next_time_of_a_job(story: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         assert (await cron.call("cron.status"))["nextWakeAtMs"] is None
         await cron.add(AT)

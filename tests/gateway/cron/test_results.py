@@ -19,6 +19,7 @@ from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, OutboundMessa
 from openclaw_mcp.core.errors import StoreError
 from openclaw_mcp.core.model import Caller, Grant, Json
 from openclaw_mcp.core.rpc import RpcError
+from openclaw_mcp.gateway.cron.rpc_methods import CronCall
 
 from .gateways import TURN, CronHarness, MemoryDelivery, open_cron, until
 
@@ -29,11 +30,11 @@ HOME = ChatAddress(channel="telegram", account="default", to="7", thread="3")
 @pytest.fixture
 def story(tmp_path: Path) -> Callable[..., None]:
     def tell(what: Callable[[CronHarness], Awaitable[None]], **more: Any) -> None:
-        async def told() -> None:
+        async def run_story() -> None:
             async with open_cron(str(tmp_path / "openclaw.sqlite"), **more) as cron:
                 await what(cron)
 
-        asyncio.run(told())
+        asyncio.run(run_story())
 
     return tell
 
@@ -60,7 +61,7 @@ async def again(cron: CronHarness, job_id: str) -> Json:
         ({"mode": "announce", "channel": "telegram", "to": "telegram:9"}, ("telegram", "9", None)),
     ],
 )
-def test_an_announced_answer_goes_where_it_was_meant(
+def test_an_announced_answer_is_sent_where_it_was_meant(
     story: Callable[..., None], delivery: Json, there: tuple[str, str, str | None]
 ) -> None:
     post = MemoryDelivery(route=HOME)
@@ -78,12 +79,12 @@ def test_an_announced_answer_goes_where_it_was_meant(
     story(what, channels=post)
 
 
-@pytest.mark.parametrize(("said", "why"), [("NO_REPLY", "silent"), ("no_reply", "silent"), ("", "empty")])
-def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], said: str, why: str) -> None:
+@pytest.mark.parametrize(("reply", "why"), [("NO_REPLY", "silent"), ("no_reply", "silent"), ("", "empty")])
+def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], reply: str, why: str) -> None:
     post = MemoryDelivery(route=HOME)
 
     async def what(cron: CronHarness) -> None:
-        message = f"!say {said}" if said else "!think"
+        message = f"!say {reply}" if reply else "!think"
         ended = await ran(cron, {"kind": "agentTurn", "message": message}, delivery={"mode": "announce"})
         assert post.posted == {}
         assert (ended["status"], ended["completionStatus"]) == ("ok", "succeeded")
@@ -125,7 +126,7 @@ def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
     story(what, channels=post)
 
 
-def test_a_job_whose_answers_do_not_arrive_is_slowed_and_somebody_is_told_once(story: Callable[..., None]) -> None:
+def test_a_job_whose_answers_do_not_arrive_is_slowed_and_reported_once(story: Callable[..., None]) -> None:
     class Half(MemoryDelivery):
         """One conversation is out of reach."""
 
@@ -181,7 +182,7 @@ def test_a_result_in_its_own_conversation_needs_no_other(story: Callable[..., No
     story(what)
 
 
-def test_somebody_hears_of_a_job_that_keeps_failing_but_not_each_time(story: Callable[..., None]) -> None:
+def test_a_job_that_keeps_failing_is_reported_but_not_each_time(story: Callable[..., None]) -> None:
     post = MemoryDelivery(route=HOME)
 
     async def what(cron: CronHarness) -> None:
@@ -208,12 +209,12 @@ def test_somebody_hears_of_a_job_that_keeps_failing_but_not_each_time(story: Cal
 
 @contextmanager
 def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[dict[str, str], Json]]]]:
-    heard: list[tuple[dict[str, str], Json]] = []
+    received: list[tuple[dict[str, str], Json]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            heard.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+            received.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
             self.send_response(status)
             self.send_header("location", "http://127.0.0.1:1/")
             self.end_headers()
@@ -225,7 +226,7 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[dict[str, str]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/hook?a=1", heard
+        yield f"http://127.0.0.1:{server.server_port}/hook?a=1", received
     finally:
         server.shutdown()
         thread.join()
@@ -236,32 +237,34 @@ OPEN = {"webhookSsrfPolicy": {"allowedHostnames": ["127.0.0.1"]}}
 
 
 def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[..., None]) -> None:
-    with receiver() as (url, heard):
+    with receiver() as (url, received):
 
         async def what(cron: CronHarness) -> None:
             ended = await ran(cron, delivery={"mode": "webhook", "to": url})
             assert (ended["deliveryStatus"], ended["completionStatus"]) == ("delivered", "succeeded")
-            ((headers, body),) = heard
+            ((headers, body),) = received
             assert headers["authorization"] == "Bearer s3cret"
             assert headers["idempotency-key"] == body["runId"] == ended["runId"]
             assert (body["action"], body["status"], body["summary"]) == ("finished", "ok", "done")
             both = {"mode": "announce", "completionDestination": {"mode": "webhook", "to": url}}
             await ran(cron, delivery={**both, "bestEffort": True})
-            assert len(heard) == 2
+            assert len(received) == 2
 
         story(what, webhookToken="s3cret", **OPEN)
 
 
 def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[..., None]) -> None:
     agent = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(agent="main", owner=True))
-    with receiver() as (url, heard):
+    with receiver() as (url, received):
 
         async def what(cron: CronHarness) -> None:
             hook = {"mode": "webhook", "to": url}
             job = {"schedule": EVERY, "payload": TURN}
-            own = await cron.service.add({**job, "name": "own", "delivery": hook}, agent, agent)
+            own = await cron.service.add(
+                CronCall(params={**job, "name": "own", "delivery": hook}, caller=agent, policy_caller=agent)
+            )
             assert (await again(cron, own["id"]))["deliveryStatus"] == "delivered"
-            ((headers, _),) = heard
+            ((headers, _),) = received
             assert "authorization" not in headers
 
             theirs = await cron.call("cron.add", {**job, "name": "theirs", "declarationKey": "d", "delivery": hook})
@@ -273,23 +276,33 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 {"failureAlert": {"mode": "webhook", "to": "https://evil.example"}},
             ):
                 with pytest.raises(RpcError, match="only operators change"):
-                    await cron.service.update({"id": id, "patch": changed}, agent, agent)
+                    await cron.service.update(
+                        CronCall(params={"id": id, "patch": changed}, caller=agent, policy_caller=agent)
+                    )
                 with pytest.raises(RpcError, match="only operators change"):
-                    await cron.service.add({**job, "name": "theirs", "declarationKey": "d", **changed}, agent, agent)
-            await cron.service.update({"id": id, "patch": {"name": "renamed"}}, agent, agent)
+                    await cron.service.add(
+                        CronCall(
+                            params={**job, "name": "theirs", "declarationKey": "d", **changed},
+                            caller=agent,
+                            policy_caller=agent,
+                        )
+                    )
+            await cron.service.update(
+                CronCall(params={"id": id, "patch": {"name": "renamed"}}, caller=agent, policy_caller=agent)
+            )
 
         story(what, webhookToken="s3cret", **OPEN)
 
 
 @pytest.mark.parametrize("status", [500, 302])
 def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Callable[..., None], status: int) -> None:
-    with receiver(status) as (url, heard):
+    with receiver(status) as (url, received):
 
         async def what(cron: CronHarness) -> None:
             ended = await ran(cron, delivery={"mode": "webhook", "to": url})
             assert (ended["deliveryStatus"], ended["completionStatus"]) == ("not-delivered", "failed")
             assert f"status {status}" in ended["deliveryError"]
-            assert len(heard) == 1
+            assert len(received) == 1
 
         story(what, **OPEN)
 
@@ -351,7 +364,7 @@ def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
     ("limits", "words"),
     [({"timeoutSeconds": 0.3}, "longer than 0.3 s"), ({"noOutputTimeoutSeconds": 0.3}, "said nothing for 0.3 s")],
 )
-def test_a_program_that_goes_on_too_long_is_ended_with_all_it_started(
+def test_a_program_that_runs_too_long_is_ended_with_all_it_started(
     story: Callable[..., None], tmp_path: Path, limits: Json, words: str
 ) -> None:
     file = tmp_path / "child"
@@ -402,7 +415,7 @@ async def ended(file: Path) -> None:
     await until(gone)
 
 
-def test_what_a_program_says_is_told_in_batches_as_long_as_it_is_wanted(
+def test_the_output_of_a_program_comes_in_batches_as_long_as_it_is_wanted(
     story: Callable[..., None], tmp_path: Path
 ) -> None:
     file, more = tmp_path / "pids", tmp_path / "more"

@@ -36,18 +36,18 @@ def test_what_the_schema_allows_is_what_the_clock_reads() -> None:
         ({"triggers": {"enable": True}}, "cron.triggers", 'Unrecognized key: "enable"'),
     ],
 )
-def test_a_setting_nobody_follows_is_refused_by_name(section: Any, path: str, words: str) -> None:
+def test_a_setting_that_is_not_followed_is_refused_by_name(section: Any, path: str, words: str) -> None:
     (issue,) = ConfigSchema().find_issues({"cron": section})
     assert issue["path"] == path
     assert words in issue["message"]
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("retention", "kept"),
     [("24h", DAY_MS), ("1h30m", HOUR_MS * 3 // 2), ("2", 2 * HOUR_MS), ("0h", None), (False, None), (True, DAY_MS)],
 )
-def test_a_session_is_kept_as_long_as_is_said(said: str | bool, kept: int | None) -> None:
-    section = {"sessionRetention": said}
+def test_a_session_is_kept_as_long_as_is_set(retention: str | bool, kept: int | None) -> None:
+    section = {"sessionRetention": retention}
     assert ConfigSchema().find_issues({"cron": section}) == []
     assert read_config({"cron": section}).cron.retention_ms == kept
 

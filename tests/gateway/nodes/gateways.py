@@ -76,13 +76,13 @@ class FakeNode:
             self.resolved.put_nowait(news.payload)
 
     async def _reply(self, request: Any) -> None:
-        said: dict[str, Any] = {"id": request["id"], "nodeId": request["nodeId"]}
+        reply: dict[str, Any] = {"id": request["id"], "nodeId": request["nodeId"]}
         try:
             payload = await self._answer(request["command"], json.loads(request.get("paramsJSON", "null")))
-            said |= {"ok": True, "payloadJSON": json.dumps(payload)}
+            reply |= {"ok": True, "payloadJSON": json.dumps(payload)}
         except Failed as exc:
-            said |= {"ok": False, "error": {"code": exc.code, "message": str(exc)}}
-        self.replies.put_nowait(await self.client.call("node.invoke.result", said))
+            reply |= {"ok": False, "error": {"code": exc.code, "message": str(exc)}}
+        self.replies.put_nowait(await self.client.call("node.invoke.result", reply))
 
     async def aclose(self) -> None:
         for task in self._tasks:
@@ -90,7 +90,7 @@ class FakeNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class MachineHouse:
+class NodeHarness:
     def __init__(self, gateway: Running, folder: Path, stalls: NodeToolSources) -> None:
         self.gateway = gateway
         self.folder = folder
@@ -132,9 +132,9 @@ class MachineHouse:
         """A node of this name, connected; the same name is the same device."""
         identity = DeviceIdentity.load(self.folder / f"{name}.json")
         who = ClientInfo(id="node-host", version="1", platform="linux", mode="node", display_name=name)
-        told = ClientProfile(client=who, role="node", caps=("system",), commands=commands)
+        reported = ClientProfile(client=who, role="node", caps=("system",), commands=commands)
         client = GatewayClient(
-            self.gateway.url, told, credentials=Credentials(token=TOKEN), signer=identity, redial=False
+            self.gateway.url, reported, credentials=Credentials(token=TOKEN), signer=identity, redial=False
         )
         async with client:
             node = FakeNode(client, identity, answer)
@@ -161,7 +161,7 @@ async def approve(operator: GatewayClient, node_id: str) -> Any:
 @contextlib.asynccontextmanager
 async def machines(
     folder: Path, *, book: MemoryBook | None = None, config: dict[str, Any] | None = None
-) -> AsyncIterator[MachineHouse]:
+) -> AsyncIterator[NodeHarness]:
     kept = MemoryBook() if book is None else book
     written = {} if config is None else config
 
@@ -174,7 +174,7 @@ async def machines(
             yield
 
     async with running(folder, furnish=furnish) as gateway:
-        yield MachineHouse(gateway, folder, furnished[0])
+        yield NodeHarness(gateway, folder, furnished[0])
 
 
 async def next_of(queue: "asyncio.Queue[Any]") -> Any:
@@ -182,7 +182,7 @@ async def next_of(queue: "asyncio.Queue[Any]") -> Any:
         return await queue.get()
 
 
-def heard(client: GatewayClient, event: str) -> "asyncio.Queue[Any]":
+def collect_events(client: GatewayClient, event: str) -> "asyncio.Queue[Any]":
     """A queue that gets this event's payloads from now on."""
     queue: asyncio.Queue[Any] = asyncio.Queue()
     client.events.connect(lambda news: queue.put_nowait(news.payload) if news.event == event else None)

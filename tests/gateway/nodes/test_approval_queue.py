@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 
+from openclaw_mcp.core.json_values import drop_none
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.nodes.approval_queue import (
     SHARED_TOKEN,
@@ -14,6 +16,7 @@ from openclaw_mcp.gateway.nodes.approval_queue import (
     ExecApprovalQueue,
     ExecApprovalRecord,
     ExecApprovalRequest,
+    ExecApprovalView,
     device_credential,
     new_approval_request,
 )
@@ -33,7 +36,8 @@ PROGRAM = ApprovalRequester(connection_id="c3", name="gateway-client", credentia
 
 
 def _asked(asker: ApprovalRequester = NODE, **more: Any) -> ExecApprovalRequest:
-    return new_approval_request({"command": "ls"}, requester=asker, **({"seconds": 60, "allow_always": True} | more))
+    view = ExecApprovalView(command="ls")
+    return new_approval_request(view, requester=asker, **({"seconds": 60, "allow_always": True} | more))
 
 
 def within(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -70,7 +74,7 @@ def within(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         ),
     ],
 )
-def test_who_can_show_to_be_somebody_else(
+def test_who_can_show_to_be_another_requester(
     asker: ApprovalRequester, other: ApprovalRequester, same: bool, may_be: bool
 ) -> None:
     assert asker.is_same(other) is same
@@ -128,8 +132,9 @@ def test_always_can_be_chosen_only_where_it_is_offered() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
         offered, kept_back = _asked(), _asked(allow_always=False)
-        assert offered.view == {"command": "ls", "allowedDecisions": list(EVERY)}
-        assert kept_back.view == {
+        shown = drop_none(msgspec.json.decode(msgspec.json.encode(offered.view)))
+        assert shown == {"command": "ls", "allowedDecisions": list(EVERY)}
+        assert drop_none(msgspec.json.decode(msgspec.json.encode(kept_back.view))) == {
             "command": "ls",
             "allowedDecisions": ["allow-once", "deny"],
             "unavailableDecisions": ["allow-always"],
@@ -142,13 +147,13 @@ def test_always_can_be_chosen_only_where_it_is_offered() -> None:
     within(test)
 
 
-def test_the_first_answer_stands_and_is_told_once() -> None:
+def test_the_first_answer_counts_and_is_published_once() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
         asked: list[str] = []
-        told: list[tuple[str, str | None]] = []
+        reported: list[tuple[str, str | None]] = []
         decisions.requested.connect(lambda question: asked.append(question.id))
-        decisions.settled.connect(lambda news: told.append((news[0].id, news[1].decision)))
+        decisions.settled.connect(lambda news: reported.append((news[0].id, news[1].decision)))
         matter = decisions.put(_asked(id="q1"))
         assert matter.timer is not None
 
@@ -159,7 +164,7 @@ def test_the_first_answer_stands_and_is_told_once() -> None:
 
         assert matter.outcome == first
         assert matter.timer.cancelled()
-        assert (asked, told) == (["q1"], [("q1", "deny")])
+        assert (asked, reported) == (["q1"], [("q1", "deny")])
 
     within(test)
 
@@ -221,7 +226,7 @@ def test_so_many_wait_at_once_and_no_more(askers: list[ApprovalRequester], most:
     within(test)
 
 
-def test_what_was_decided_is_told_the_latest_first_and_forgotten_in_the_end() -> None:
+def test_decisions_are_listed_latest_first_and_dropped_in_the_end() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
         for number in range(514):

@@ -10,7 +10,7 @@ from openclaw_mcp.core.rpc import APPROVALS, READ, RpcError
 from openclaw_mcp.gateway.nodes import approval_queue
 
 from ..rpc.gateways import within
-from .gateways import heard, machines, next_of
+from .gateways import collect_events, machines, next_of
 
 ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_000}
 
@@ -18,8 +18,11 @@ ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_0
 @pytest.mark.parametrize("decision", ["allow-once", "allow-always", "deny"])
 def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
-            asked, settled = heard(operator, "exec.approval.requested"), heard(operator, "exec.approval.resolved")
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
+            asked, settled = (
+                collect_events(operator, "exec.approval.requested"),
+                collect_events(operator, "exec.approval.resolved"),
+            )
             question = asyncio.ensure_future(asker.call("exec.approval.request", ASK | {"id": "Q"}))
             event = await next_of(asked)
             assert (event["id"], event["request"]["command"]) == ("Q", "echo hi")
@@ -43,8 +46,8 @@ def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: st
 
 def test_a_question_of_two_phases_is_accepted_and_outlives_its_connection(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.reviewer() as operator:
-            async with house.gateway.client() as asker:
+        async with machines(tmp_path) as harness, harness.reviewer() as operator:
+            async with harness.gateway.client() as asker:
                 accepted = await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
                 assert accepted["status"] == "accepted"
             waiting = asyncio.ensure_future(operator.call("exec.approval.waitDecision", {"id": "Q"}))
@@ -54,10 +57,10 @@ def test_a_question_of_two_phases_is_accepted_and_outlives_its_connection(tmp_pa
     within(test())
 
 
-def test_a_question_nobody_answers_expires_as_a_no(tmp_path: Path) -> None:
+def test_an_unanswered_question_expires_as_a_no(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
-            settled = heard(operator, "exec.approval.resolved")
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
+            settled = collect_events(operator, "exec.approval.resolved")
             answer = await asker.call("exec.approval.request", ASK | {"id": "Q", "timeoutMs": 30})
             assert answer["decision"] is None
             assert (await next_of(settled))["decision"] == "deny"
@@ -71,9 +74,12 @@ def test_a_question_nobody_answers_expires_as_a_no(tmp_path: Path) -> None:
 
 def test_a_question_ends_with_the_connection_that_asked_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            asked, settled = heard(operator, "exec.approval.requested"), heard(operator, "exec.approval.resolved")
-            async with house.gateway.client() as asker:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            asked, settled = (
+                collect_events(operator, "exec.approval.requested"),
+                collect_events(operator, "exec.approval.resolved"),
+            )
+            async with harness.gateway.client() as asker:
                 lost = asyncio.ensure_future(asker.call("exec.approval.request", ASK))
                 await next_of(asked)
             assert (await next_of(settled))["reason"] == "run-aborted"
@@ -83,20 +89,20 @@ def test_a_question_ends_with_the_connection_that_asked_it(tmp_path: Path) -> No
     within(test())
 
 
-def test_where_a_way_to_somebody_is_required_and_there_is_none_it_is_a_no(tmp_path: Path) -> None:
+def test_where_a_delivery_route_is_required_and_there_is_none_it_is_a_no(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker:
             needs = ASK | {"requireDeliveryRoute": True}
             assert (await asker.call("exec.approval.request", needs))["decision"] is None
-            async with house.gateway.client(scopes=[READ]):
+            async with harness.gateway.client(scopes=[READ]):
                 assert (await asker.call("exec.approval.request", needs))["decision"] is None
 
     within(test())
 
 
-def test_whoever_asks_can_not_allow_it_themselves(tmp_path: Path) -> None:
+def test_the_requester_can_not_allow_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
             with pytest.raises(RpcError, match="another operator must"):
                 await asker.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
@@ -120,11 +126,11 @@ def test_whoever_asks_can_not_allow_it_themselves(tmp_path: Path) -> None:
         ("approval.history", {}),
     ],
 )
-def test_without_the_scope_nobody_asks_sees_or_answers(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
+def test_without_the_scope_no_client_asks_sees_or_answers(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client(scopes=[APPROVALS]) as asker:
+        async with machines(tmp_path) as harness, harness.gateway.client(scopes=[APPROVALS]) as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
-            async with house.gateway.client(scopes=[READ]) as reader:
+            async with harness.gateway.client(scopes=[READ]) as reader:
                 with pytest.raises(RpcError, match=r"missing scope: operator\.approvals"):
                     await reader.call(method, params)
             assert len(await asker.call("exec.approval.list")) == 1
@@ -133,7 +139,7 @@ def test_without_the_scope_nobody_asks_sees_or_answers(tmp_path: Path, method: s
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "reply"),
     [
         ({"id": "Q", "decision": "perhaps"}, "invalid decision"),
         ({"id": "nope", "decision": "deny"}, "unknown or expired approval id"),
@@ -141,12 +147,12 @@ def test_without_the_scope_nobody_asks_sees_or_answers(tmp_path: Path, method: s
         ({"id": "Q"}, "must have required property 'decision'"),
     ],
 )
-def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, str], said: str) -> None:
+def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, str], reply: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
             once = ASK | {"id": "Q", "twoPhase": True, "unavailableDecisions": ["allow-always"]}
             await asker.call("exec.approval.request", once)
-            with pytest.raises(RpcError, match=said):
+            with pytest.raises(RpcError, match=reply):
                 await operator.call("exec.approval.resolve", params)
             assert len(await operator.call("exec.approval.list")) == 1
 
@@ -154,7 +160,7 @@ def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "reply"),
     [
         ({"host": "node"}, "nodeId is required"),
         ({"host": "node", "nodeId": "n"}, "systemRunPlan is required"),
@@ -163,11 +169,11 @@ def test_an_answer_that_does_not_fit_says_why(tmp_path: Path, params: dict[str, 
         ({"id": "Q"}, "approval id already pending"),
     ],
 )
-def test_a_question_that_can_not_be_put_says_why(tmp_path: Path, params: dict[str, Any], said: str) -> None:
+def test_a_question_that_can_not_be_put_says_why(tmp_path: Path, params: dict[str, Any], reply: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
-            with pytest.raises(RpcError, match=said):
+            with pytest.raises(RpcError, match=reply):
                 await asker.call("exec.approval.request", ASK | params)
 
     within(test())
@@ -177,7 +183,7 @@ def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(approval_queue, "MAX_OPEN_PER_REQUESTER", 2)
 
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.gateway.client() as other:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.gateway.client() as other:
             for _ in range(2):
                 await asker.call("exec.approval.request", ASK | {"twoPhase": True})
             with pytest.raises(RpcError, match="too many approvals wait already"):
@@ -189,7 +195,7 @@ def test_one_asker_does_not_crowd_the_others_out(tmp_path: Path, monkeypatch: py
 
 def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
             named = ASK | {"id": "Q", "twoPhase": True, "approvalReviewerDeviceIds": ["f" * 64]}
             await asker.call("exec.approval.request", named)
             with pytest.raises(RpcError, match="for other reviewers"):
@@ -198,9 +204,9 @@ def test_only_the_named_reviewers_may_allow(tmp_path: Path) -> None:
     within(test())
 
 
-def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
+def test_the_kind_neutral_methods_report_the_decision(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as asker, house.reviewer() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
             await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
             pending = (await operator.call("approval.get", {"id": "Q"}))["approval"]
             assert (pending["status"], pending["presentation"]["kind"]) == ("pending", "exec")
@@ -221,8 +227,8 @@ def test_the_kind_neutral_methods_tell_what_stands(tmp_path: Path) -> None:
 
 def test_a_node_asks_about_itself_alone_and_answers_nothing(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.node() as node:
-            asked = heard(operator, "exec.approval.requested")
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator, harness.node() as node:
+            asked = collect_events(operator, "exec.approval.requested")
             question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "ls", "id": "Q"}))
             event = await next_of(asked)
             assert (event["request"]["host"], event["request"]["nodeId"]) == ("node", node.id)
@@ -230,7 +236,7 @@ def test_a_node_asks_about_itself_alone_and_answers_nothing(tmp_path: Path) -> N
                 await node.client.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
             with pytest.raises(RpcError, match="nodeId mismatch"):
                 await node.client.call("exec.approval.request", {"command": "ls", "nodeId": "another"})
-            async with house.node("stranger") as stranger:
+            async with harness.node("stranger") as stranger:
                 with pytest.raises(RpcError, match="missing scope"):
                     await stranger.client.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
             await operator.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
@@ -242,9 +248,9 @@ def test_a_node_asks_about_itself_alone_and_answers_nothing(tmp_path: Path) -> N
 # ---- the rules -------------------------------------------------------------------------------------------------------
 
 
-def test_the_gateways_rules_are_read_and_replaced_by_whoever_has_seen_them(tmp_path: Path) -> None:
+def test_the_gateways_rules_are_read_and_replaced_by_a_client_that_has_read_them(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             empty = await operator.call("exec.approvals.get")
             assert (empty["exists"], empty["file"]["version"]) == (False, 1)
             rules = {"version": 1, "agents": {"main": {"security": "allowlist", "allowlist": [{"pattern": "/bin/ls"}]}}}
@@ -267,7 +273,7 @@ def test_the_gateways_rules_are_read_and_replaced_by_whoever_has_seen_them(tmp_p
 def test_rules_that_can_not_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
     async def test() -> None:
         (tmp_path / "exec-approvals.json").write_text("{")
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             with pytest.raises(RpcError, match="is no file of exec approvals"):
                 await operator.call("exec.approvals.get")
         assert (tmp_path / "exec-approvals.json").read_text() == "{"
@@ -280,16 +286,16 @@ def test_a_nodes_rules_have_methods_of_their_own(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, commands=commands) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, commands=commands) as node,
         ):
             got = await operator.call("exec.approvals.node.get", {"nodeId": node.id})
             assert got == {"command": "system.execApprovals.get", "params": {}}
             rules = {"nodeId": node.id, "baseHash": "h", "rules": []}
             done = await operator.call("exec.approvals.node.set", rules)
             assert done["params"] == {"baseHash": "h", "rules": []}
-            async with house.gateway.client(scopes=[READ, APPROVALS]) as other:
+            async with harness.gateway.client(scopes=[READ, APPROVALS]) as other:
                 with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
                     await other.call("exec.approvals.node.get", {"nodeId": node.id})
 

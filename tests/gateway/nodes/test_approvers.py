@@ -19,57 +19,57 @@ from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 from openclaw_mcp.tools.policy_rules import from_config
 
 from ..rpc.gateways import BACKEND, EVERY, running, within
-from .gateways import FakeNode, MachineHouse, MemoryBook, heard, machines, next_of, order
+from .gateways import FakeNode, MemoryBook, NodeHarness, collect_events, machines, next_of, order
 
 ASK = {"command": "echo hi", "host": "gateway", "id": "Q", "twoPhase": True}
 CLI = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 PROBE = ClientInfo(id="gateway-client", version="2", platform="linux", mode="backend", display_name="another")
 
-Connect = Callable[[MachineHouse], contextlib.AbstractAsyncContextManager[GatewayClient]]
+Connect = Callable[[NodeHarness], contextlib.AbstractAsyncContextManager[GatewayClient]]
 
 
 def silent(name: str) -> Connect:
-    return lambda house: house.silent("linux", name)
+    return lambda harness: harness.silent("linux", name)
 
 
-def bare(house: MachineHouse) -> GatewayClient:
-    return house.gateway.client()
+def bare(harness: NodeHarness) -> GatewayClient:
+    return harness.gateway.client()
 
 
-def bare_cli(house: MachineHouse) -> GatewayClient:
-    return house.gateway.client(who=CLI, scopes=[APPROVALS])
+def bare_cli(harness: NodeHarness) -> GatewayClient:
+    return harness.gateway.client(who=CLI, scopes=[APPROVALS])
 
 
-def bare_named_otherwise(house: MachineHouse) -> GatewayClient:
-    return house.gateway.client(who=PROBE)
+def bare_named_otherwise(harness: NodeHarness) -> GatewayClient:
+    return harness.gateway.client(who=PROBE)
 
 
 def device(name: str) -> Connect:
-    return lambda house: house.reviewer(name)
+    return lambda harness: harness.reviewer(name)
 
 
-def made_up_key(house: MachineHouse) -> GatewayClient:
+def made_up_key(harness: NodeHarness) -> GatewayClient:
     """A key that nobody paired: programs of this machine are let in by the token alone."""
-    return house.gateway.client(who=BACKEND, signer=DeviceIdentity.load(house.folder / "made-up.json"))
+    return harness.gateway.client(who=BACKEND, signer=DeviceIdentity.load(harness.folder / "made-up.json"))
 
 
 async def by_device_token(
-    house: MachineHouse, name: str, scopes: Any = EVERY, *, approved: bool = False
+    harness: NodeHarness, name: str, scopes: Any = EVERY, *, approved: bool = False
 ) -> GatewayClient:
     """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
-    signer = DeviceIdentity.load(house.folder / f"{name}.json")
-    first_time = house.reviewer(name) if approved else house.gateway.client(who=CLI, signer=signer, scopes=scopes)
+    signer = DeviceIdentity.load(harness.folder / f"{name}.json")
+    first_time = harness.reviewer(name) if approved else harness.gateway.client(who=CLI, signer=signer, scopes=scopes)
     async with first_time as first:
         token = (first.hello or {})["auth"]["deviceToken"]
-    told = ClientProfile(client=CLI, scopes=tuple(scopes))
+    reported = ClientProfile(client=CLI, scopes=tuple(scopes))
     given = Credentials(device_token=token)
-    return GatewayClient(house.gateway.url, told, credentials=given, signer=signer, redial=False)
+    return GatewayClient(harness.gateway.url, reported, credentials=given, signer=signer, redial=False)
 
 
 def silent_by_its_own_token(name: str) -> Connect:
     @contextlib.asynccontextmanager
-    async def connect(house: MachineHouse) -> AsyncIterator[GatewayClient]:
-        async with await by_device_token(house, name) as client:
+    async def connect(harness: NodeHarness) -> AsyncIterator[GatewayClient]:
+        async with await by_device_token(harness, name) as client:
             yield client
 
     return connect
@@ -96,21 +96,21 @@ SAME: dict[str, tuple[Connect, Connect]] = {
 @pytest.mark.parametrize("method", ["exec.approval.resolve", "approval.resolve"])
 @pytest.mark.parametrize("decision", ["allow-once", "allow-always"])
 @pytest.mark.parametrize("case", SAME)
-def test_a_second_connection_of_whoever_asked_does_not_allow_it(
+def test_a_second_connection_of_the_requester_does_not_allow_it(
     tmp_path: Path, case: str, decision: str, method: str
 ) -> None:
     one, two = SAME[case]
 
     async def test() -> None:
-        async with machines(tmp_path) as house, two(house) as answering:
-            async with one(house) as asking:
+        async with machines(tmp_path) as harness, two(harness) as answering:
+            async with one(harness) as asking:
                 await asking.call("exec.approval.request", ASK)
                 with pytest.raises(RpcError, match="another operator must"):
                     await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
             with pytest.raises(RpcError, match="another operator must"):  # nor once the first has gone
                 await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
             await answering.call(method, {"id": "Q", "kind": "exec", "decision": "deny"})
-            async with house.reviewer("somebody-else") as other:
+            async with harness.reviewer("somebody-else") as other:
                 record = (await other.call("approval.get", {"id": "Q"}))["approval"]
             assert record["status"] in ("denied", "cancelled")
 
@@ -124,11 +124,11 @@ OTHERS: dict[str, tuple[Connect, Connect]] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_somebody_else_does(tmp_path: Path, case: str) -> None:
+def test_another_operator_does(tmp_path: Path, case: str) -> None:
     one, two = OTHERS[case]
 
     async def test() -> None:
-        async with machines(tmp_path) as house, one(house) as asking, two(house) as answering:
+        async with machines(tmp_path) as harness, one(harness) as asking, two(harness) as answering:
             await asking.call("exec.approval.request", ASK)
             assert await answering.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}) == {"ok": True}
 
@@ -137,9 +137,9 @@ def test_somebody_else_does(tmp_path: Path, case: str) -> None:
 
 def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house:
-            phone = await by_device_token(house, "phone", approved=True)
-            async with phone, bare(house) as owner:
+        async with machines(tmp_path) as harness:
+            phone = await by_device_token(harness, "phone", approved=True)
+            async with phone, bare(harness) as owner:
                 await phone.call("exec.approval.request", ASK)
                 assert await owner.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"}) == {"ok": True}
 
@@ -155,7 +155,7 @@ LENT_TO_ALL = {
 }
 
 
-async def asking_node(house: MachineHouse, node: FakeNode, operator: GatewayClient, how: str) -> Any:
+async def asking_node(harness: NodeHarness, node: FakeNode, operator: GatewayClient, how: str) -> Any:
     """Have the node asked about while it is at work on a call of `operator`'s; the question and the call."""
     calls = {
         "node.invoke": order(node.id, "system.run", params={"command": ["x"]}),
@@ -182,14 +182,14 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
         await waits.wait()
 
     async def test() -> None:
-        async with machines(tmp_path) as house, bare(house) as owner, house.approved(owner, answer=stay) as node:
-            house.gateway.gateway.apply_rules(from_config(LENT_TO_ALL))
-            heard_of = heard(owner, "exec.approval.requested")
-            one = await by_device_token(house, "phone", scopes)
-            two = await by_device_token(house, "phone", scopes)
+        async with machines(tmp_path) as harness, bare(harness) as owner, harness.approved(owner, answer=stay) as node:
+            harness.gateway.gateway.apply_rules(from_config(LENT_TO_ALL))
+            received = collect_events(owner, "exec.approval.requested")
+            one = await by_device_token(harness, "phone", scopes)
+            two = await by_device_token(harness, "phone", scopes)
             async with one, two:
-                begun, question = await asking_node(house, node, one, how)
-                await next_of(heard_of)
+                begun, question = await asking_node(harness, node, one, how)
+                await next_of(received)
                 answer = {"id": "Q", "decision": "allow-once"}
                 if allowed:
                     assert await two.call("exec.approval.resolve", answer) == {"ok": True}
@@ -227,7 +227,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
     ],
     ids=["an agent", "an owner's run", "an app", "a tool within"],
 )
-def test_a_run_neither_asks_nor_answers_whatever_it_may(
+def test_a_run_neither_asks_nor_answers_with_any_scope(
     tmp_path: Path, method: str, params: Any, caller: Caller
 ) -> None:
     gateways: list[GatewayServer] = []
@@ -335,11 +335,11 @@ AGREE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", DIFFER)
 def test_a_question_whose_parts_say_different_things_is_not_put(tmp_path: Path, case: str) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, bare(house) as asking:
+        async with machines(tmp_path) as harness, bare(harness) as asking:
             with pytest.raises(RpcError, match=SAID):
                 await asking.call("exec.approval.request", {"twoPhase": True, **DIFFER[case]})
             assert await asking.call("exec.approval.list") == []
-            async with house.node() as node:
+            async with harness.node() as node:
                 with pytest.raises(RpcError, match=SAID):
                     await node.client.call("exec.approval.request", DIFFER[case])
 
@@ -351,7 +351,7 @@ def test_what_is_shown_is_what_would_run(tmp_path: Path, case: str) -> None:
     params, shown = AGREE[case]
 
     async def test() -> None:
-        async with machines(tmp_path) as house, bare(house) as asking:
+        async with machines(tmp_path) as harness, bare(harness) as asking:
             await asking.call("exec.approval.request", {"id": "Q", "twoPhase": True, **params})
             (listed,) = await asking.call("exec.approval.list")
             assert listed["request"]["command"] == shown

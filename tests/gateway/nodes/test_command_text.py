@@ -43,7 +43,11 @@ spoken = st.lists(
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_odd_words_are_refused_or_answered(tmp_path: Path, words: list[tuple[str, dict[str, Any]]]) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
             for method, params in words:
                 client = node.client if method in NODES else operator
                 try:

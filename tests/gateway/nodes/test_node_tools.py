@@ -31,41 +31,41 @@ from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 
 from ..rpc.gateways import BACKEND, EVERY, within
-from .gateways import Failed, MachineHouse, heard, machines, next_of
+from .gateways import Failed, NodeHarness, collect_events, machines, next_of
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 
 
-async def menu(house: MachineHouse) -> dict[str, ToolSpec]:
-    return {spec.name: spec for spec in await house.gateway.gateway.dispatcher.list(LOCAL_CALLER)}
+async def menu(harness: NodeHarness) -> dict[str, ToolSpec]:
+    return {spec.name: spec for spec in await harness.gateway.gateway.dispatcher.list(LOCAL_CALLER)}
 
 
-async def made(house: MachineHouse, name: str, arguments: Any, line: Any = NULL_CONTEXT) -> Any:
-    return await house.gateway.gateway.dispatcher.call(
+async def made(harness: NodeHarness, name: str, arguments: Any, line: Any = NULL_CONTEXT) -> Any:
+    return await harness.gateway.gateway.dispatcher.call(
         ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line)
     )
 
 
 def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            async with house.node() as node:
-                assert await menu(house) == {}
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            async with harness.node() as node:
+                assert await menu(harness) == {}
                 (request,) = (await operator.call("node.pair.list"))["pending"]
                 await operator.call("node.pair.approve", {"requestId": request["requestId"]})
-                tools = await menu(house)
+                tools = await menu(harness)
                 assert list(tools) == ["laptop__system_which", "laptop__system_run", "laptop__device_info"]
                 assert tools["laptop__system_run"].effect == "run"
                 assert "laptop" in tools["laptop__system_run"].description
-                result = await made(house, "laptop__system_which", {"bins": ["ls"]})
+                result = await made(harness, "laptop__system_which", {"bins": ["ls"]})
                 assert result.structured == {"command": "system.which", "params": {"bins": ["ls"]}}
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "My PC"})
-                assert next(iter(await menu(house))) == "my-pc__system_which"
-                left = heard(operator, "presence")
+                assert next(iter(await menu(harness))) == "my-pc__system_which"
+                left = collect_events(operator, "presence")
             await next_of(left)
-            assert await menu(house) == {}
+            assert await menu(harness) == {}
             with pytest.raises(ToolNotFound):
-                await made(house, "my-pc__system_which", {"bins": []})
+                await made(harness, "my-pc__system_which", {"bins": []})
 
     within(test())
 
@@ -75,10 +75,14 @@ def test_who_is_no_admin_gives_a_node_another_name_and_its_tools_none(tmp_path: 
     """Rules name a node's tools: a new name would bring them under other rules."""
 
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
-            async with house.gateway.client(scopes=scopes) as clerk:
-                await clerk.call("node.rename", {"nodeId": node.id, "displayName": "Kiosk"})
-            assert next(iter(await menu(house))) == "laptop__system_which"
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
+            async with harness.gateway.client(scopes=scopes) as client_without_admin:
+                await client_without_admin.call("node.rename", {"nodeId": node.id, "displayName": "Kiosk"})
+            assert next(iter(await menu(harness))) == "laptop__system_which"
             assert (await operator.call("node.describe", {"nodeId": node.id}))["displayName"] == "Kiosk"
 
     within(test())
@@ -86,14 +90,18 @@ def test_who_is_no_admin_gives_a_node_another_name_and_its_tools_none(tmp_path: 
 
 def test_a_node_describes_its_tools_and_only_the_approved_ones_count(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
             schema = {"type": "object", "properties": {"verbose": {"type": "boolean"}}}
-            told = {"pluginId": "p", "name": "device_info", "description": "All about it.", "parameters": schema}
+            reported = {"pluginId": "p", "name": "device_info", "description": "All about it.", "parameters": schema}
             wild = {"pluginId": "p", "name": "wild", "description": "Anything.", "command": "not.approved"}
-            update = {"tools": [told | {"command": "device.info"}, wild]}
+            update = {"tools": [reported | {"command": "device.info"}, wild]}
             accepted = await node.client.call("node.pluginTools.update", update)
             assert [tool["name"] for tool in accepted["tools"]] == ["device_info"]
-            spec = (await menu(house))["laptop__device_info"]
+            spec = (await menu(harness))["laptop__device_info"]
             assert spec.input_schema == schema
             assert spec.description == "On the machine 'laptop': All about it."
             assert (await operator.call("node.describe", {"nodeId": node.id}))["nodePluginTools"] == accepted["tools"]
@@ -103,24 +111,31 @@ def test_a_node_describes_its_tools_and_only_the_approved_ones_count(tmp_path: P
 
 def test_tools_that_share_a_command_are_each_on_the_menu(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
-            told: dict[str, Any] = {"pluginId": "p", "description": "Looks.", "command": "device.info"}
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
+            reported: dict[str, Any] = {"pluginId": "p", "description": "Looks.", "command": "device.info"}
             first = {"type": "object", "properties": {"a": {"type": "string"}}}
             second = {"type": "object", "properties": {"b": {"type": "string"}}}
-            update = [told | {"name": "look_a", "parameters": first}, told | {"name": "look_b", "parameters": second}]
-            update += [told | {"name": "system_run"}, told | {"name": "look_a", "pluginId": "other"}]
+            update = [
+                reported | {"name": "look_a", "parameters": first},
+                reported | {"name": "look_b", "parameters": second},
+            ]
+            update += [reported | {"name": "system_run"}, reported | {"name": "look_a", "pluginId": "other"}]
             await node.client.call("node.pluginTools.update", {"tools": update})
-            tools = await menu(house)
+            tools = await menu(harness)
             assert list(tools) == [
                 "laptop__system_which", "laptop__system_run",  # commands keep their names
                 "laptop__look_a", "laptop__look_b", "laptop__system_run-2", "laptop__look_a-2",
             ]  # fmt: skip
             assert [tools[f"laptop__look_{letter}"].input_schema for letter in "ab"] == [first, second]
             assert tools["laptop__look_b"].title == "look_b on laptop"
-            result = await made(house, "laptop__look_b", {"b": "x"})
+            result = await made(harness, "laptop__look_b", {"b": "x"})
             assert result.structured == {"command": "device.info", "params": {"b": "x"}}
             await node.client.call("node.pluginTools.update", {"tools": update[:1]})
-            assert (await menu(house))[
+            assert (await menu(harness))[
                 "laptop__device_info"
             ].input_schema == first  # alone, it is called as its command
 
@@ -136,35 +151,35 @@ def test_a_tool_of_an_mcp_server_on_a_node_is_asked_through_the_node(tmp_path: P
     async def test() -> None:
         commands = ("mcp.tools.call.v1",)
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, commands=commands, answer=answer) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, commands=commands, answer=answer) as node,
         ):
-            assert await menu(house) == {}  # by itself the command is nothing for a model
+            assert await menu(harness) == {}  # by itself the command is nothing for a model
             behind = {"server": "files", "tool": "read"}
-            told = {"pluginId": "node-mcp", "name": "files_read", "description": "Reads.", "mcp": behind}
-            update = [told | {"command": "mcp.tools.call.v1"}, told | {"name": "unnamed"}]
+            reported = {"pluginId": "node-mcp", "name": "files_read", "description": "Reads.", "mcp": behind}
+            update = [reported | {"command": "mcp.tools.call.v1"}, reported | {"name": "unnamed"}]
             accepted = await node.client.call("node.pluginTools.update", {"tools": update})
             assert [(tool["command"], tool["mcp"]) for tool in accepted["tools"]] == [(commands[0], behind)] * 2
-            assert list(await menu(house)) == ["laptop__files_read", "laptop__unnamed"]
-            result = await made(house, "laptop__files_read", {"path": "a"})
+            assert list(await menu(harness)) == ["laptop__files_read", "laptop__unnamed"]
+            result = await made(harness, "laptop__files_read", {"path": "a"})
             assert (result.content, result.failed) == ((Text("files.read of {'path': 'a'}"),), False)
-            assert (await made(house, "laptop__unnamed", {})).failed is True
+            assert (await made(harness, "laptop__unnamed", {})).failed is True
 
     within(test())
 
 
-def test_two_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_two_nodes_of_one_name_are_distinguished(tmp_path: Path) -> None:
     async def test() -> None:
         one = ("device.info",)
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, "pi", commands=one) as first,
-            house.approved(operator, "PI!", commands=one) as second,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, "pi", commands=one) as first,
+            harness.approved(operator, "PI!", commands=one) as second,
         ):
-            assert list(await menu(house)) == ["pi__device_info", "pi-2__device_info"]
-            await made(house, "pi-2__device_info", {})
+            assert list(await menu(harness)) == ["pi__device_info", "pi-2__device_info"]
+            await made(harness, "pi-2__device_info", {})
             assert (first.invoked.qsize(), second.invoked.qsize()) == (0, 1)
 
     within(test())
@@ -180,16 +195,16 @@ def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            async with house.approved(operator, answer=answer) as node:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            async with harness.approved(operator, answer=answer) as node:
                 with pytest.raises(ToolUnavailable, match="nobody is there to ask"):
-                    await made(house, "laptop__system_run", {"command": ["rm"]})
-                given_up = asyncio.ensure_future(made(house, "laptop__device_info", {}))
+                    await made(harness, "laptop__system_run", {"command": ["rm"]})
+                given_up = asyncio.ensure_future(made(harness, "laptop__device_info", {}))
                 await begun.wait()
                 given_up.cancel()
                 assert (await next_of(node.cancelled))["nodeId"] == node.id
                 begun.clear()
-                lost = asyncio.ensure_future(made(house, "laptop__device_info", {}))
+                lost = asyncio.ensure_future(made(harness, "laptop__device_info", {}))
                 await begun.wait()
             with pytest.raises(ToolUnavailable, match="left before it answered"):
                 await lost
@@ -199,31 +214,31 @@ def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
 
 def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
     async def test() -> None:
-        heard_of: list[tuple[float, str | None]] = []
+        received: list[tuple[float, str | None]] = []
 
         class Listening(NullCallContext):
             async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
-                heard_of.append((value, message))
+                received.append((value, message))
 
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             go = asyncio.Event()
 
             async def answer(command: str, params: Any) -> Any:
                 await go.wait()
                 return "done"
 
-            async with house.approved(operator, answer=answer) as node:
-                call = asyncio.ensure_future(made(house, "laptop__device_info", {}, line=Listening()))
+            async with harness.approved(operator, answer=answer) as node:
+                call = asyncio.ensure_future(made(harness, "laptop__device_info", {}, line=Listening()))
                 request = await next_of(node.invoked)
                 chunk = {"invokeId": request["id"], "nodeId": node.id}
                 for number, text in ((0, "a"), (1, "b"), (1, "again"), (0, "late")):
                     await node.client.call("node.invoke.progress", chunk | {"seq": number, "chunk": text})
-                async with house.node("stranger") as stranger:
+                async with harness.node("stranger") as stranger:
                     forged = chunk | {"seq": 9, "chunk": "forged"}
                     assert (await stranger.client.call("node.invoke.progress", forged))["ignored"]
                 go.set()
                 assert (await call).content == (Text("done"),)
-                assert heard_of == [(1, "a"), (2, "b")]
+                assert received == [(1, "a"), (2, "b")]
                 assert (await node.client.call("node.invoke.progress", chunk | {"seq": 5, "chunk": "x"}))["ignored"]
 
     within(test())
@@ -233,13 +248,13 @@ def test_a_change_of_the_config_takes_tools_off_the_menu(tmp_path: Path) -> None
     async def test() -> None:
         config: dict[str, Any] = {}
         async with (
-            machines(tmp_path, config=config) as house,
-            house.gateway.client() as operator,
-            house.approved(operator),
+            machines(tmp_path, config=config) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator),
         ):
             config["gateway"] = {"nodes": {"commands": {"deny": ["system.*"]}}}
-            house.stalls.refresh_all()
-            assert list(await menu(house)) == ["laptop__device_info"]
+            harness.stalls.refresh_all()
+            assert list(await menu(harness)) == ["laptop__device_info"]
 
     within(test())
 
@@ -249,11 +264,11 @@ def test_commands_between_programs_are_no_tools(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, commands=commands),
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, commands=commands),
         ):
-            assert list(await menu(house)) == ["laptop__camera_list"]
+            assert list(await menu(harness)) == ["laptop__camera_list"]
 
     within(test())
 
@@ -277,7 +292,7 @@ def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...])
 
 
 @pytest.mark.parametrize(
-    ("rules", "door", "allowed"),
+    ("rules", "entry", "allowed"),
     [
         ({}, "mcp", True),
         ({"tools": {"deny": ["nodes"]}}, "mcp", False),
@@ -291,8 +306,8 @@ def test_a_payload_is_shown_as_what_it_is(payload: Any, blocks: tuple[Any, ...])
         ({"gateway": {"tools": {"allow": ["laptop__system_run"]}}}, "http", True),
     ],
 )
-def test_rules_reach_a_nodes_tools_by_their_node_and_as_nodes(rules: Any, door: Any, allowed: bool) -> None:
-    caller = Caller(kind="operator", name="o", scopes=frozenset({"*"}), entry_point=door)
+def test_rules_reach_a_nodes_tools_by_their_node_and_as_nodes(rules: Any, entry: Any, allowed: bool) -> None:
+    caller = Caller(kind="operator", name="o", scopes=frozenset({"*"}), entry_point=entry)
     decision = ConfigPolicy(from_config(rules))(caller, "node/laptop", ToolSpec(name="laptop__system_run"))
     assert decision.allowed is allowed, decision
 
@@ -347,7 +362,7 @@ POWERS = (
         ({"tools": {"alsoAllow": ["node/laptop"]}}, {f"laptop__{name.replace('.', '_')}" for name in POWERS}),
     ],
 )
-def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
+def test_a_run_for_another_sender_has_of_a_node_what_the_rules_name(
     tmp_path: Path, config: dict[str, Any], given: set[str]
 ) -> None:
     """In the list and in the call, and by no method of the gateway either."""
@@ -361,11 +376,11 @@ def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
 
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, commands=POWERS) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, commands=POWERS) as node,
         ):
-            gateway = house.gateway.gateway
+            gateway = harness.gateway.gateway
             gateway.apply_rules(from_config(config))
             everything = {spec.name for spec in await gateway.dispatcher.list(run(Grant(owner=True)))}
             assert len(everything) == len(POWERS)
@@ -380,8 +395,8 @@ def test_a_run_for_somebody_else_has_of_a_node_what_the_rules_name(
                     with pytest.raises(ToolDenied, match="it is for the owner, unless an allow list names it or node/"):
                         await gateway.dispatcher.call(call)
                 token = gateway.grants.issue(caller, seconds=60)
-                told = ClientProfile(client=BACKEND, scopes=EVERY)
-                own = GatewayClient(house.gateway.url, told, credentials=Credentials(token=token), redial=False)
+                reported = ClientProfile(client=BACKEND, scopes=EVERY)
+                own = GatewayClient(harness.gateway.url, reported, credentials=Credentials(token=token), redial=False)
                 async with own:
                     asked = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
                     with pytest.raises(RpcError, match="behind no tool"):

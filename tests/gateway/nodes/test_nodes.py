@@ -12,7 +12,7 @@ from openclaw_mcp.core.rpc import ADMIN, PAIRING, READ, WRITE, RpcError
 from openclaw_mcp.gateway.nodes import calls, rpc_methods
 
 from ..rpc.gateways import within
-from .gateways import COMMANDS, Failed, MemoryBook, approve, heard, machines, next_of, order
+from .gateways import COMMANDS, Failed, MemoryBook, approve, collect_events, machines, next_of, order
 
 
 def refused(fault: RpcError) -> tuple[str, Any]:
@@ -21,9 +21,12 @@ def refused(fault: RpcError) -> tuple[str, Any]:
 
 def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            asked, told = heard(operator, "node.pair.requested"), heard(operator, "node.pair.resolved")
-            async with house.node() as node:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            asked, reported = (
+                collect_events(operator, "node.pair.requested"),
+                collect_events(operator, "node.pair.resolved"),
+            )
+            async with harness.node() as node:
                 request = await next_of(asked)
                 (seen,) = (await operator.call("node.list"))["nodes"]
                 assert (seen["nodeId"], seen["connected"], seen["commands"], seen["caps"]) == (node.id, True, [], [])
@@ -37,7 +40,7 @@ def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: P
 
                 answer = await operator.call("node.pair.approve", {"requestId": request["requestId"]})
                 assert answer["node"]["commands"] == list(COMMANDS)
-                assert (await next_of(told))["decision"] == (await next_of(node.resolved))["decision"] == "approved"
+                assert (await next_of(reported))["decision"] == (await next_of(node.resolved))["decision"] == "approved"
                 done = await operator.call("node.invoke", order(node.id, params={"bins": ["ls"]}))
                 assert done["payload"] == {"command": "system.which", "params": {"bins": ["ls"]}}
                 assert json.loads(done["payloadJSON"]) == done["payload"]
@@ -48,13 +51,17 @@ def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: P
 def test_what_was_approved_survives_a_restart_and_new_commands_wait(tmp_path: Path) -> None:
     async def test() -> None:
         book = MemoryBook()
-        async with machines(tmp_path, book=book) as house, house.gateway.client() as operator, house.approved(operator):
+        async with (
+            machines(tmp_path, book=book) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator),
+        ):
             pass
-        async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
+        async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
             (offline,) = (await operator.call("node.list"))["nodes"]
             assert (offline["connected"], offline["approvalState"]) == (False, "approved")
             more = (*COMMANDS, "camera.snap")
-            async with house.node(commands=more) as node:
+            async with harness.node(commands=more) as node:
                 (seen,) = (await operator.call("node.list"))["nodes"]
                 assert seen["approvalState"] == "pending-reapproval"
                 assert seen["commands"] == list(COMMANDS)
@@ -63,7 +70,7 @@ def test_what_was_approved_survives_a_restart_and_new_commands_wait(tmp_path: Pa
                     await operator.call("node.invoke", order(node.id, "camera.snap", key="2"))
                 await approve(operator, node.id)
                 assert (await operator.call("node.invoke", order(node.id, "camera.snap", key="3")))["ok"]
-            async with house.node(commands=("system.which",)) as node:
+            async with harness.node(commands=("system.which",)) as node:
                 with pytest.raises(RpcError, match="is not offered by the node now"):
                     await operator.call("node.invoke", order(node.id, "camera.snap", key="4"))
                 assert (await operator.call("node.pair.list"))["pending"] == []
@@ -82,14 +89,14 @@ def test_what_was_approved_survives_a_restart_and_new_commands_wait(tmp_path: Pa
         ((), (PAIRING,), True),
     ],
 )
-def test_nobody_approves_more_than_they_may_do_themselves(
+def test_no_operator_approves_more_than_it_may_do_itself(
     tmp_path: Path, commands: tuple[str, ...], scopes: tuple[str, ...], allowed: bool
 ) -> None:
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client(scopes=scopes) as operator,
-            house.node(commands=commands) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client(scopes=scopes) as operator,
+            harness.node(commands=commands) as node,
         ):
             if allowed:
                 assert (await approve(operator, node.id))["node"]["commands"] == list(commands)
@@ -102,7 +109,7 @@ def test_nobody_approves_more_than_they_may_do_themselves(
 
 def test_a_rejected_node_stays_without_commands(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.node() as node:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator, harness.node() as node:
             (request,) = (await operator.call("node.pair.list"))["pending"]
             assert (await operator.call("node.pair.reject", {"requestId": request["requestId"]}))["nodeId"] == node.id
             assert (await next_of(node.resolved))["decision"] == "rejected"
@@ -114,18 +121,18 @@ def test_a_rejected_node_stays_without_commands(tmp_path: Path) -> None:
     within(test())
 
 
-def test_a_node_that_asks_for_something_else_is_not_told_no(tmp_path: Path) -> None:
+def test_a_node_that_asks_for_something_else_is_not_rejected(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            told = heard(operator, "node.pair.resolved")
-            async with house.node():
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            reported = collect_events(operator, "node.pair.resolved")
+            async with harness.node():
                 (first,) = (await operator.call("node.pair.list"))["pending"]
-            async with house.node() as node:
+            async with harness.node() as node:
                 assert (await operator.call("node.pair.list"))["pending"] == [first]  # the same wish, after a reconnect
-            async with house.node(commands=("device.info",)) as node:
+            async with harness.node(commands=("device.info",)) as node:
                 (second,) = (await operator.call("node.pair.list"))["pending"]
                 assert second["requestId"] != first["requestId"]
-                assert (await next_of(told))["requestId"] == first["requestId"]
+                assert (await next_of(reported))["requestId"] == first["requestId"]
                 await approve(operator, node.id)
                 assert (await next_of(node.resolved))["decision"] == "approved"
 
@@ -134,7 +141,11 @@ def test_a_node_that_asks_for_something_else_is_not_told_no(tmp_path: Path) -> N
 
 def test_a_nodes_name_can_not_play_with_a_terminal(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.node("a\x1b[2Jb\u202ec"):
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.node("a\x1b[2Jb\u202ec"),
+        ):
             (seen,) = (await operator.call("node.list"))["nodes"]
             assert seen["displayName"] == "a[2Jbc"
 
@@ -144,13 +155,13 @@ def test_a_nodes_name_can_not_play_with_a_terminal(tmp_path: Path) -> None:
 def test_a_command_the_config_denies_is_neither_asked_for_nor_made(tmp_path: Path) -> None:
     async def test() -> None:
         config: dict[str, Any] = {}
-        async with machines(tmp_path, config=config) as house, house.gateway.client() as operator:
-            async with house.approved(operator) as node:
+        async with machines(tmp_path, config=config) as harness, harness.gateway.client() as operator:
+            async with harness.approved(operator) as node:
                 assert (await operator.call("node.invoke", order(node.id, "system.run")))["ok"]
                 config["gateway"] = {"nodes": {"commands": {"deny": ["system.r*"]}}}
                 with pytest.raises(RpcError, match=r"denied by gateway\.nodes\.commands\.deny"):
                     await operator.call("node.invoke", order(node.id, "system.run", key="2"))
-            async with house.node("other"):
+            async with harness.node("other"):
                 (request,) = (await operator.call("node.pair.list"))["pending"]
                 assert request["commands"] == ["system.which", "device.info"]
 
@@ -162,8 +173,8 @@ def test_a_node_that_leaves_fails_its_waiting_calls_at_once_and_in_words(tmp_pat
         async def never(command: str, params: Any) -> Any:
             await asyncio.Event().wait()
 
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            async with house.approved(operator, answer=never) as node:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            async with harness.approved(operator, answer=never) as node:
                 waiting = [
                     asyncio.ensure_future(operator.call("node.invoke", order(node.id, key=str(n), timeoutMs=60_000)))
                     for n in range(3)
@@ -192,9 +203,9 @@ def test_a_call_out_of_time_is_taken_back_and_its_late_answer_ignored(tmp_path: 
             return "late"
 
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=slow) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=slow) as node,
         ):
             with pytest.raises(RpcError, match="TIMEOUT: node invoke timed out"):
                 await operator.call("node.invoke", order(node.id, timeoutMs=50))
@@ -216,10 +227,10 @@ def test_a_result_from_another_connection_or_for_another_node_is_passed_over(tmp
             return "true"
 
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=slow) as node,
-            house.node("stranger") as stranger,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=slow) as node,
+            harness.node("stranger") as stranger,
         ):
             call = asyncio.ensure_future(operator.call("node.invoke", order(node.id)))
             request = await next_of(node.invoked)
@@ -238,11 +249,15 @@ def test_a_result_from_another_connection_or_for_another_node_is_passed_over(tmp
 
 def test_the_newer_of_two_connections_is_asked(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as first:
-            async with house.node() as second:
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as first,
+        ):
+            async with harness.node() as second:
                 await operator.call("node.invoke", order(first.id, key="1"))
                 assert (first.invoked.qsize(), second.invoked.qsize()) == (0, 1)
-                left = heard(operator, "presence")
+                left = collect_events(operator, "presence")
             await next_of(left)
             await operator.call("node.invoke", order(first.id, key="2"))
             assert first.invoked.qsize() == 1
@@ -261,9 +276,9 @@ def test_the_same_key_is_carried_out_once(tmp_path: Path) -> None:
             return uuid.uuid4().hex
 
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=once) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=once) as node,
         ):
             twice = [asyncio.ensure_future(operator.call("node.invoke", order(node.id))) for _ in range(2)]
             await next_of(node.invoked)
@@ -295,9 +310,9 @@ def test_a_node_that_is_not_ready_yet_is_asked_again(tmp_path: Path, monkeypatch
 
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=waking) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=waking) as node,
         ):
             assert (await operator.call("node.invoke", order(node.id)))["payload"] == 4
 
@@ -314,9 +329,9 @@ def test_a_busy_node_is_not_given_more_than_it_can_hold(tmp_path: Path, monkeypa
             await go.wait()
 
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=slow) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=slow) as node,
         ):
             waiting = [asyncio.ensure_future(operator.call("node.invoke", order(node.id, key=str(n)))) for n in (1, 2)]
             for _ in waiting:
@@ -330,9 +345,13 @@ def test_a_busy_node_is_not_given_more_than_it_can_hold(tmp_path: Path, monkeypa
     within(test())
 
 
-def test_nobody_but_the_gateway_vouches_for_a_command(tmp_path: Path) -> None:
+def test_only_the_gateway_vouches_for_a_command(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
             params = {"command": ["rm", "-rf", "/"], "approved": True, "approvalDecision": "allow-once"}
             done = await operator.call("node.invoke", order(node.id, "system.run", params=params))
             sent = done["payload"]["params"]
@@ -342,7 +361,7 @@ def test_nobody_but_the_gateway_vouches_for_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "scopes", "said"),
+    ("params", "scopes", "reply"),
     [
         ({"command": "system.which"}, (READ,), "missing scope: operator.write"),
         ({"command": "browser.proxy"}, (READ, WRITE), "missing scope: operator.admin"),
@@ -352,16 +371,16 @@ def test_nobody_but_the_gateway_vouches_for_a_command(tmp_path: Path) -> None:
     ],
 )
 def test_an_order_that_can_not_be_given_says_why(
-    tmp_path: Path, params: dict[str, str], scopes: tuple[str, ...], said: str
+    tmp_path: Path, params: dict[str, str], scopes: tuple[str, ...], reply: str
 ) -> None:
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as admin,
-            house.approved(admin) as node,
-            house.gateway.client(scopes=scopes) as operator,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as admin,
+            harness.approved(admin) as node,
+            harness.gateway.client(scopes=scopes) as operator,
         ):
-            with pytest.raises(RpcError, match=said):
+            with pytest.raises(RpcError, match=reply):
                 await operator.call("node.invoke", order(node.id) | params)
             assert node.invoked.empty()
 
@@ -371,13 +390,13 @@ def test_an_order_that_can_not_be_given_says_why(
 def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
     async def test() -> None:
         book = MemoryBook()
-        async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
-            told = heard(operator, "node.pair.resolved")
-            async with house.approved(operator) as node:
-                await next_of(told)
-                left = heard(operator, "presence")
+        async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
+            reported = collect_events(operator, "node.pair.resolved")
+            async with harness.approved(operator) as node:
+                await next_of(reported)
+                left = collect_events(operator, "presence")
                 assert await operator.call("node.pair.remove", {"nodeId": node.id}) == {"nodeId": node.id}
-                assert (await next_of(told))["decision"] == "removed"
+                assert (await next_of(reported))["decision"] == "removed"
                 assert book.rows == {}
                 with pytest.raises(RpcError, match="not approved yet"):
                     await operator.call("node.invoke", order(node.id))
@@ -390,12 +409,12 @@ def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
 
 def test_a_device_that_is_unpaired_takes_its_approval_with_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator:
-            async with house.approved(operator) as node:
-                gone = heard(operator, "node.pair.resolved")
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator:
+            async with harness.approved(operator) as node:
+                gone = collect_events(operator, "node.pair.resolved")
                 await operator.call("device.pair.remove", {"deviceId": node.id})
                 assert (await next_of(gone))["decision"] == "removed"
-            async with house.node() as node:
+            async with harness.node() as node:
                 (seen,) = (await operator.call("node.list"))["nodes"]
                 assert (seen["approvalState"], seen["commands"]) == ("pending-approval", [])
 
@@ -405,14 +424,14 @@ def test_a_device_that_is_unpaired_takes_its_approval_with_it(tmp_path: Path) ->
 def test_a_node_keeps_the_name_an_operator_gave_it(tmp_path: Path) -> None:
     async def test() -> None:
         book = MemoryBook()
-        async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
-            async with house.approved(operator) as node:
+        async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
+            async with harness.approved(operator) as node:
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "Kitchen"})
             with pytest.raises(RpcError, match="visible characters"):
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "two\nlines"})
             with pytest.raises(RpcError, match="unknown nodeId"):
                 await operator.call("node.rename", {"nodeId": "nobody", "displayName": "x"})
-        async with machines(tmp_path, book=book) as house, house.gateway.client() as operator:
+        async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
             seen = await operator.call("node.describe", {"nodeId": node.id})
             assert (seen["displayName"], seen["toolPrefix"]) == ("Kitchen", "kitchen")
 
@@ -421,12 +440,16 @@ def test_a_node_keeps_the_name_an_operator_gave_it(tmp_path: Path) -> None:
 
 def test_a_node_tells_how_it_is_doing(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.approved(operator) as node:
-            told = heard(operator, "node.hostStats")
+        async with (
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator) as node,
+        ):
+            reported = collect_events(operator, "node.hostStats")
             stats = {"cpuCount": 4, "memoryTotalBytes": 8, "memoryFreeBytes": 4}
-            said = {"event": "node.host.stats", "payloadJSON": json.dumps(stats)}
-            assert (await node.client.call("node.event", said))["handled"] is True
-            assert await next_of(told) == {"nodeId": node.id, "hostStats": stats}
+            reply = {"event": "node.host.stats", "payloadJSON": json.dumps(stats)}
+            assert (await node.client.call("node.event", reply))["handled"] is True
+            assert await next_of(reported) == {"nodeId": node.id, "hostStats": stats}
             assert (await operator.call("node.describe", {"nodeId": node.id}))["hostStats"] == stats
             unknown = await node.client.call("node.event", {"event": "something.else"})
             assert (unknown["handled"], unknown["reason"]) == (False, "unsupported_event")
@@ -438,7 +461,7 @@ def test_a_node_tells_how_it_is_doing(tmp_path: Path) -> None:
 
 def test_errands_wait_until_the_node_fetches_them(tmp_path: Path) -> None:
     async def test() -> None:
-        async with machines(tmp_path) as house, house.gateway.client() as operator, house.node() as node:
+        async with machines(tmp_path) as harness, harness.gateway.client() as operator, harness.node() as node:
             wanted = {"nodeId": node.id, "type": "location.request", "priority": "high"}
             queued = (await operator.call("node.pending.enqueue", wanted))["queued"]
             assert (await operator.call("node.pending.enqueue", wanted))["queued"] == queued
@@ -459,9 +482,9 @@ def test_a_payload_that_is_no_json_fails_the_call_and_nothing_else(tmp_path: Pat
             await asyncio.Event().wait()
 
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=silent) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=silent) as node,
         ):
             call = asyncio.ensure_future(operator.call("node.invoke", order(node.id)))
             request = await next_of(node.invoked)
@@ -472,15 +495,15 @@ def test_a_payload_that_is_no_json_fails_the_call_and_nothing_else(tmp_path: Pat
     within(test())
 
 
-def test_a_large_payload_goes_out_once(tmp_path: Path) -> None:
+def test_a_large_payload_is_sent_once(tmp_path: Path) -> None:
     async def large(command: str, params: Any) -> Any:
         return {"base64": "x" * (2 << 20)}
 
     async def test() -> None:
         async with (
-            machines(tmp_path) as house,
-            house.gateway.client() as operator,
-            house.approved(operator, answer=large) as node,
+            machines(tmp_path) as harness,
+            harness.gateway.client() as operator,
+            harness.approved(operator, answer=large) as node,
         ):
             done = await operator.call("node.invoke", order(node.id))
             assert "payloadJSON" not in done

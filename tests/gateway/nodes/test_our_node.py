@@ -21,7 +21,7 @@ from ...programs import need
 from ...running import OPENCLAW, process, read_line
 from ..rpc.gateways import BACKEND, EVERY, within
 from ..wiring.test_gateway import Served, environment, serving
-from .gateways import approve, heard, next_of, order
+from .gateways import approve, collect_events, next_of, order
 
 WAIT = 60.0
 RULES = {
@@ -85,9 +85,9 @@ def invoke(gateway: Served, command: str, params: Any) -> Any:
 
 def with_operator(gateway: Served, work: Callable[[GatewayClient], Coroutine[Any, Any, None]]) -> None:
     async def test() -> None:
-        told = ClientProfile(client=BACKEND, scopes=EVERY)
+        reported = ClientProfile(client=BACKEND, scopes=EVERY)
         async with GatewayClient(
-            gateway.ws, told, credentials=Credentials(token=gateway.token), redial=False
+            gateway.ws, reported, credentials=Credentials(token=gateway.token), redial=False
         ) as client:
             await work(client)
 
@@ -104,7 +104,7 @@ def test_it_does_what_it_is_asked(gateway: Served, node: str) -> None:
     assert base64.b64decode(shot["base64"]).startswith(b"\x89PNG")
 
 
-def test_its_rules_hold_whoever_asks(gateway: Served, node: str) -> None:
+def test_its_rules_hold_for_every_caller(gateway: Served, node: str) -> None:
     done = nodes(gateway, "invoke", "workstation", "system.run", '{"command":["rm","-rf","/nowhere"]}')
     assert done.returncode == 1
     assert "TOOL_DENIED: Command denied by exec policy" in done.stderr
@@ -113,7 +113,7 @@ def test_its_rules_hold_whoever_asks(gateway: Served, node: str) -> None:
 @pytest.mark.parametrize(("decision", "runs"), [("allow-once", True), ("deny", False)])
 def test_an_operator_answers_its_question(gateway: Served, node: str, decision: str, runs: bool) -> None:
     async def work(operator: GatewayClient) -> None:
-        asked = heard(operator, "exec.approval.requested")
+        asked = collect_events(operator, "exec.approval.requested")
         params = {"command": ["expr", "20", "+", "3"]}
         call = asyncio.ensure_future(
             operator.call("node.invoke", order(node, "system.run", key=decision, params=params))
@@ -133,7 +133,7 @@ def test_an_operator_answers_its_question(gateway: Served, node: str, decision: 
 
 def test_a_question_that_is_no_longer_wanted_is_taken_back(gateway: Served, node: str) -> None:
     async def work(operator: GatewayClient) -> None:
-        settled = heard(operator, "exec.approval.resolved")
+        settled = collect_events(operator, "exec.approval.resolved")
         params = {"command": ["expr", "1"]}
         with pytest.raises(RpcError, match="TIMEOUT"):
             await operator.call("node.invoke", order(node, "system.run", key="short", params=params, timeoutMs=300))
@@ -216,7 +216,7 @@ def test_a_node_that_dies_fails_its_call_at_once(tmp_path: Path, gateway: Served
             listed = (await operator.call("node.list"))["nodes"]
             (id,) = [entry["nodeId"] for entry in listed if entry["displayName"] == "mortal"]
             await approve(operator, id)
-            asked = heard(operator, "exec.approval.requested")
+            asked = collect_events(operator, "exec.approval.requested")
             params = {"command": ["expr", "1"]}
             call = asyncio.ensure_future(operator.call("node.invoke", order(id, "system.run", params=params)))
             await next_of(asked)

@@ -80,15 +80,15 @@ def killed(folder: Path) -> Iterator[Served]:
 
 def test_pairing_and_approval_survive_a_kill(tmp_path: Path) -> None:
     identity = DeviceIdentity.load(tmp_path / "node.json")
-    told = ClientProfile(client=NODE, role="node", commands=("device.info",))
+    reported = ClientProfile(client=NODE, role="node", commands=("device.info",))
     state = tmp_path / "state"
 
     def operator(served: Served) -> GatewayClient:
-        told = ClientProfile(client=BACKEND, scopes=EVERY)
-        return GatewayClient(served.ws, told, credentials=Credentials(token=served.token), redial=False)
+        reported = ClientProfile(client=BACKEND, scopes=EVERY)
+        return GatewayClient(served.ws, reported, credentials=Credentials(token=served.token), redial=False)
 
     async def join(served: Served, credentials: Credentials) -> str:
-        node = GatewayClient(served.ws, told, credentials=credentials, signer=identity, redial=False)
+        node = GatewayClient(served.ws, reported, credentials=credentials, signer=identity, redial=False)
         async with node, operator(served) as caller:
             await approve(caller, identity.id)
             (seen,) = (await caller.call("node.list"))["nodes"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 
@@ -21,9 +22,20 @@ async def prints(call: ToolCall) -> ToolResult:
     return text_result("printed")
 
 
+async def is_interrupted(call: ToolCall) -> ToolResult:
+    """Its process gets a signal as soon as it runs."""
+    signal.raise_signal(signal.Signals[call.arguments["signal"]])
+    try:
+        await asyncio.sleep(600)
+    finally:
+        print("the call was ended", file=sys.stderr, flush=True)
+    return text_result("never")
+
+
 def server() -> McpServer:
     tools = Everything()
     tools.add("prints", prints)
+    tools.add("is_interrupted", is_interrupted)
     return McpServer(
         McpServerInfo(name="openclaw-everything", version="1.0.0"),
         ToolDispatcher(ToolRegistry({"suite": tools})),
@@ -34,4 +46,6 @@ def server() -> McpServer:
 
 
 if __name__ == "__main__":
-    asyncio.run(stdio.serve(server()))
+    first_line = os.environ.get("FIRST_LINE")
+    handover = stdio.StdioHandover(stdio.claim_output(), first_line.encode() + b"\n") if first_line else None
+    asyncio.run(stdio.serve(server(), handover=handover))

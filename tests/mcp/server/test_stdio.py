@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -218,3 +219,17 @@ def test_a_terminal_interrupt_before_any_input_ends_quietly() -> None:
         assert server.child.wait(10) != 0
         assert server.child.stderr is not None
         assert b"Traceback" not in server.child.stderr.read()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_during_the_very_first_call_ends_that_call_in_order(name: str) -> None:
+    """The first call runs before asyncio's own signal handlers are loaded."""
+    call = {"name": "is_interrupted", "arguments": {"signal": name}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    command = (sys.executable, "-m", "tests.mcp.server.everything_stdio")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "FIRST_LINE": line},
+        preexec_fn=lambda: signal.signal(signal.Signals[name], signal.SIG_DFL),  # noqa: PLW1509  `nohup` ignores one
+    ) as child:  # fmt: skip
+        _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors.strip()) == (0, b"the call was ended")

@@ -73,17 +73,17 @@ class Site:
     """A web site that remembers each connection, by the beginning of what came over it."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def answer(self, reader: StreamReader, writer: StreamWriter) -> None:
         with contextlib.closing(writer):
-            place = len(self.heard)
-            self.heard.append("")
+            place = len(self.received)
+            self.received.append("")
             if (first := await reader.read(1)) in (b"\x16", b""):  # TLS, or nobody
-                self.heard[place] = repr(first)
+                self.received[place] = repr(first)
                 return
             head = (first + await reader.readuntil(b"\r\n\r\n")).decode()
-            self.heard[place] = head
+            self.received[place] = head
             writer.write(self._answer(head).encode())
 
     def _answer(self, head: str) -> str:

@@ -517,7 +517,7 @@ def test_without_a_browser_every_command_is_missing_with_a_remedy(
         asyncio.run(call(made, "canvas.present", html="x"))
 
 
-def test_no_port_is_opened_and_only_root_goes_without_the_sandbox(tmp_path: Path) -> None:
+def test_no_port_is_opened_and_only_root_runs_without_the_sandbox(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with canvas(tmp_path) as made:
             await call(made, "canvas.present", html=RED)

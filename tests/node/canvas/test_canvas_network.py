@@ -94,8 +94,8 @@ def test_no_page_reaches_this_machine_or_its_network(tmp_path: Path, host: str) 
             base = f"http://localhost:{port}/"
             async with canvas(tmp_path, trusted=[base[:-1]]) as made:
                 async for _ in tried(made, f"http://{host}:{shut}", base):
-                    assert not inner.heard
-        assert not inner.heard
+                    assert not inner.received
+        assert not inner.received
         assert set(machine().connected) <= {"127.0.0.1", PUBLIC}  # the first is that of the trusted origin
 
     run(scenario())
@@ -114,23 +114,23 @@ def test_every_way_reaches_the_internet_and_trusted_origins(tmp_path: Path, host
             async with canvas(tmp_path, trusted=[base[:-1], f"http://127.0.0.1:{other}"]) as made:
                 before = 0
                 async for way in tried(made, origin, base):
-                    assert len(site.heard) > before, way
-                    before = len(site.heard)
+                    assert len(site.received) > before, way
+                    before = len(site.received)
                 assert (await value(made, "document.body.innerText")).strip() == "hello"
-        heard = "".join(site.heard).lower()
-        assert "proxy-" not in heard  # what is said to the proxy stays there
+        received = "".join(site.received).lower()
+        assert "proxy-" not in received  # what is said to the proxy stays there
 
     run(scenario())
 
 
 def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_path: Path) -> None:
     async def scenario() -> None:
-        heard: list[str] = []
+        received: list[str] = []
 
         async def keep(reader: StreamReader, writer: StreamWriter) -> None:
             with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while head := (await reader.readuntil(b"\r\n\r\n")).decode():
-                    heard.append(" ".join([head.split(" ")[0], head.partition("Host: ")[2].partition(":")[0]]))
+                    received.append(" ".join([head.split(" ")[0], head.partition("Host: ")[2].partition(":")[0]]))
                     if head.startswith("POST"):
                         await reader.readexactly(1)
                     writer.write(b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok")
@@ -147,7 +147,7 @@ def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_
                         await fetch(`http://${host}.example:81/`, {mode: 'no-cors', method,
                             body: method == 'POST' ? 'x' : undefined}) })()"""
                 await value(made, script)
-        assert heard == [
+        assert received == [
             f"{method} {host}.example" for host in ("public", "public", "other", "public", "other")
             for method in ("GET", "POST")
         ]  # fmt: skip
@@ -167,7 +167,7 @@ def test_pages_that_need_no_network_are_shown(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_host_nobody_has_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_an_unknown_host_is_reported_as_missing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with canvas(tmp_path) as made:
             for command in ("canvas.present", "canvas.navigate"):
@@ -180,10 +180,10 @@ def test_a_host_nobody_has_is_said_to_be_missing(tmp_path: Path) -> None:
 
 class Datagrams(asyncio.DatagramProtocol):
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     def datagram_received(self, data: bytes, address: Any) -> None:
-        self.heard.append(data)
+        self.received.append(data)
 
 
 def test_no_page_sends_datagrams_past_the_proxy(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_no_page_sends_datagrams_past_the_proxy(tmp_path: Path) -> None:
                 assert await value(made, calls.replace("PORT", str(shut))) == []
                 assert await value(made, quic.replace("PORT", str(shut))) == "out"
             transport.close()
-        assert (datagrams.heard, inner.heard) == ([], [])
+        assert (datagrams.received, inner.received) == ([], [])
 
     run(scenario())
 
@@ -232,6 +232,6 @@ def test_a_browser_that_does_not_use_the_proxy_shows_nothing(
             with pytest.raises(ToolError, match=r"CANVAS_NOT_AVAILABLE: .* proxy"):
                 await call(made, "canvas.present", html="x")
             assert made.browser_pid is None
-        assert not other.heard
+        assert not other.received
 
     run(scenario())

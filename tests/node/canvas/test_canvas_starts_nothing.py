@@ -92,7 +92,7 @@ def test_it_starts_nothing_in_a_window_or_after_a_restart_either(tmp_path: Path)
     assert not helpers.called
 
 
-def test_the_browser_is_told_no_secret_of_the_node(tmp_path: Path) -> None:
+def test_the_browser_gets_no_secret_of_the_node(tmp_path: Path) -> None:
     helpers = Helpers(tmp_path / "desk")
     environ = {
         **helpers.environ,

@@ -28,8 +28,8 @@ class Client:
 
     def __init__(self, proxy: ForwardProxy) -> None:
         self.address = next(one for one in proxy.options() if one.startswith("--proxy-server=")).partition("=")[2]
-        told = proxy.credentials({"source": "Proxy", "origin": self.address})
-        pair = b64encode(f"{told['username']}:{told['password']}".encode()).decode()
+        reported = proxy.credentials("Proxy", self.address)
+        pair = b64encode(f"{reported['username']}:{reported['password']}".encode()).decode()
         self.secret = f"Proxy-Authorization: Basic {pair}\r\n"
 
     @contextlib.asynccontextmanager
@@ -72,14 +72,14 @@ async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator
         "Proxy-Authorization: {}\r\nProxy-Authorization: {}\r\n",
     ],
 )
-def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given: str) -> None:
+def test_it_does_nothing_for_a_client_without_its_secret(first: str, given: str) -> None:
     async def scenario() -> None:
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             right = client.secret.partition(": ")[2].strip()
             answer = await client.answer(f"{first} HTTP/1.1\r\n{given.replace('{}', right)}\r\n")
             assert answer.startswith("HTTP/1.1 407 ")
-            assert not site.heard
+            assert not site.received
             assert "200 OK" in await client.answer(f"GET http://public.example/ HTTP/1.1\r\n{client.secret}\r\n")
 
     run(scenario())
@@ -94,13 +94,13 @@ def test_it_does_nothing_for_whoever_does_not_know_its_secret(first: str, given:
         {},
     ],
 )
-def test_nobody_else_is_told_its_secret(challenge: dict[str, str]) -> None:
+def test_no_other_challenge_gets_its_secret(challenge: dict[str, str]) -> None:
     async def scenario() -> None:
         proxy = ForwardProxy(frozenset)
         await proxy.start()
         address = Client(proxy).address
         asked = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
-        assert proxy.credentials(asked) == {"response": "Default"}
+        assert proxy.credentials(asked.get("source"), asked.get("origin")) == {"response": "Default"}
         await proxy.aclose()
 
     run(scenario())
@@ -140,7 +140,7 @@ def test_what_is_no_clear_request_to_a_proxy_is_not_answered(head: str) -> None:
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             assert await client.answer(f"{head}{client.secret}\r\n") == ""
-            assert not machine().connected[1:] and not site.heard
+            assert not machine().connected[1:] and not site.received
 
     run(scenario())
 
@@ -172,17 +172,17 @@ def test_an_origin_is_trusted_with_its_scheme_host_and_port(trusted: str, first:
             tunnelled = "GET / HTTP/1.1\r\nHost: x\r\n\r\n" if "CONNECT" in first else ""
             answer = await client.answer(request + tunnelled)
         assert ("hello" in answer) is reached
-        assert bool(site.heard) is reached
+        assert bool(site.received) is reached
 
     run(scenario())
 
 
-def test_a_host_gets_one_request_a_connection_and_nothing_that_was_said_to_the_proxy() -> None:
+def test_a_host_gets_one_request_a_connection_and_nothing_meant_for_the_proxy() -> None:
     async def scenario() -> None:
-        heard = asyncio.get_running_loop().create_future()
+        received = asyncio.get_running_loop().create_future()
 
         async def listen(reader: StreamReader, writer: StreamWriter) -> None:
-            heard.set_result((await reader.read()).decode())
+            received.set_result((await reader.read()).decode())
             writer.close()
 
         async with await asyncio.start_server(listen, "127.0.0.1", 0) as server, proxying() as client:
@@ -191,7 +191,7 @@ def test_a_host_gets_one_request_a_connection_and_nothing_that_was_said_to_the_p
             hop = "Proxy-Connection: keep-alive\r\nConnection: keep-alive\r\nUpgrade: h2c\r\nContent-Length: 3\r\n"
             second = f"GET http://laptop/secret HTTP/1.1\r\n{client.secret}\r\n"
             await client.answer(f"{first}{hop}{client.secret}\r\nabc{second}")
-            assert (await asyncio.wait_for(heard, WAIT)).split("\r\n") == [
+            assert (await asyncio.wait_for(received, WAIT)).split("\r\n") == [
                 "POST /a?b HTTP/1.1", "Host: public.example:8080", "X: y", "Content-Length: 3", "Connection: close",
                 "", "abc",
             ]  # fmt: skip

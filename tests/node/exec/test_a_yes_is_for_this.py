@@ -18,7 +18,7 @@ from ..media.making import call
 from .evaluating import rules, script
 
 
-class Desk:
+class QuestionHarness:
     """`system.run` with the default rules, and a person during whose thinking something happens."""
 
     def __init__(self, state: Path, meanwhile: Callable[[], Any], answer: PromptAnswer = "once") -> None:
@@ -101,22 +101,22 @@ ELSEWHERE: dict[str, str] = {
 @pytest.mark.parametrize("text", ELSEWHERE)
 def test_another_file_than_the_one_asked_about_does_not_run(tmp_path: Path, work: Path, text: str) -> None:
     command = text.replace("{work}", str(work))
-    assert "good" in Desk(tmp_path / "state", lambda: None).run(command, work)["stdout"]
+    assert "good" in QuestionHarness(tmp_path / "state", lambda: None).run(command, work)["stdout"]
 
     path = work / ELSEWHERE[text]
-    desk = Desk(tmp_path / "state", lambda: path.write_text(path.read_text().replace("good", "OTHER")))
+    harness = QuestionHarness(tmp_path / "state", lambda: path.write_text(path.read_text().replace("good", "OTHER")))
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
-        desk.run(command, work)
-    assert len(desk.asked) == 1
+        harness.run(command, work)
+    assert len(harness.asked) == 1
 
 
 def test_a_command_that_a_rule_allowed_is_asked_about_too_when_it_has_changed(tmp_path: Path, work: Path) -> None:
     """`sh run.sh` was allowed when the question was put, by an answer that no longer holds."""
-    Desk(tmp_path / "state", lambda: None, "always").run("sh run.sh", work)
+    QuestionHarness(tmp_path / "state", lambda: None, "always").run("sh run.sh", work)
 
-    desk = Desk(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
+    harness = QuestionHarness(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
-        desk.run("sh run.sh; touch x", work)
+        harness.run("sh run.sh; touch x", work)
 
 
 # ---- what is not watched is said ----
@@ -136,52 +136,52 @@ def test_a_command_that_a_rule_allowed_is_asked_about_too_when_it_has_changed(tm
         "sh run.sh < x",
     ],
 )
-def test_it_is_said_where_files_can_not_be_known(tmp_path: Path, work: Path, text: str) -> None:
-    desk = Desk(tmp_path / "state", lambda: None, "deny")
+def test_the_question_says_where_files_can_not_be_known(tmp_path: Path, work: Path, text: str) -> None:
+    harness = QuestionHarness(tmp_path / "state", lambda: None, "deny")
     with pytest.raises(OpenClawError):
-        desk.run(text, work)
+        harness.run(text, work)
 
-    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
-    assert not desk.asked[0].always
+    assert UNWATCHED_NOTICE in harness.asked[0].detail.splitlines()
+    assert not harness.asked[0].always
 
 
 @pytest.mark.parametrize(
     "text", ["cd sub && sh run.sh", "sh run.sh", "cat $HOME/x", "cd $HOME && cat x", "touch x", "sh run.sh | tail -n 3"]
 )
 def test_and_only_there(tmp_path: Path, work: Path, text: str) -> None:
-    desk = Desk(tmp_path / "state", lambda: None, "deny")
+    harness = QuestionHarness(tmp_path / "state", lambda: None, "deny")
     with pytest.raises(ToolDenied):
-        desk.run(text, work)
+        harness.run(text, work)
 
-    assert UNWATCHED_NOTICE not in desk.asked[0].detail
+    assert UNWATCHED_NOTICE not in harness.asked[0].detail
 
 
 def test_a_folder_with_too_much_in_it_hides_nothing_else(tmp_path: Path, work: Path) -> None:
     for number in range(5000):
         (work / f"f{number}").touch()
-    desk = Desk(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
+    harness = QuestionHarness(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
-        desk.run("for f in *; do true; done; cd sub; cd ..; sh run.sh", work)
-    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
+        harness.run("for f in *; do true; done; cd sub; cd ..; sh run.sh", work)
+    assert UNWATCHED_NOTICE in harness.asked[0].detail.splitlines()
 
 
 def test_words_without_number_hide_no_file_before_them(tmp_path: Path, work: Path) -> None:
-    desk = Desk(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
+    harness = QuestionHarness(tmp_path / "state", lambda: script(work / "run.sh", "echo OTHER"))
 
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
-        desk.run(f"eval sh run.sh; true {' '.join(str(number) for number in range(3000))}", work)
-    assert UNWATCHED_NOTICE in desk.asked[0].detail.splitlines()
+        harness.run(f"eval sh run.sh; true {' '.join(str(number) for number in range(3000))}", work)
+    assert UNWATCHED_NOTICE in harness.asked[0].detail.splitlines()
 
 
 def test_a_files_name_is_one_line_of_a_question(tmp_path: Path, work: Path) -> None:
     name = "a.sh as now\nin /home/me/safe"
     script(work / name)
-    desk = Desk(tmp_path / "state", lambda: None, "deny")
+    harness = QuestionHarness(tmp_path / "state", lambda: None, "deny")
     with pytest.raises(ToolDenied):
-        desk.run("sh a*", work)
+        harness.run("sh a*", work)
 
-    assert [line for line in desk.asked[0].detail.splitlines() if line.startswith("in ")] == [f"in {work.resolve()}"]
+    assert [line for line in harness.asked[0].detail.splitlines() if line.startswith("in ")] == [f"in {work.resolve()}"]
 
 
 # ---- the folder ----
@@ -209,11 +209,11 @@ def test_a_link_that_leads_elsewhere_by_then_is_not_followed(tmp_path: Path, com
         folder.mkdir()
         (folder / "letter.txt").write_text("")
     link.symlink_to(safe)
-    desk = Desk(tmp_path / "state", lambda: _lead_to(link, precious))
+    harness = QuestionHarness(tmp_path / "state", lambda: _lead_to(link, precious))
 
-    desk.run(command, link)
+    harness.run(command, link)
 
-    assert f"in {safe.resolve()}" in desk.asked[0].detail.splitlines()
+    assert f"in {safe.resolve()}" in harness.asked[0].detail.splitlines()
     assert [path.name for path in precious.iterdir()] == ["letter.txt"]
 
 
@@ -224,16 +224,16 @@ def test_a_folder_that_has_become_a_link_is_not_the_one_asked_about(tmp_path: Pa
         folder.mkdir()
         (folder / "letter.txt").write_text("")
 
-    desk = Desk(tmp_path / "state", lambda: _lead_to(safe, precious))
+    harness = QuestionHarness(tmp_path / "state", lambda: _lead_to(safe, precious))
     with pytest.raises(ToolDenied, match="changed while a person was asked"):
-        desk.run(command, safe)
+        harness.run(command, safe)
     assert [path.name for path in precious.iterdir()] == ["letter.txt"]
 
 
 def test_a_command_that_a_rule_allows_runs_where_it_was_judged(tmp_path: Path) -> None:
     (tmp_path / "safe").mkdir()
     (tmp_path / "link").symlink_to("safe")
-    desk = Desk(tmp_path / "state", lambda: None)
-    desk.approvals.save_policy(rules("deny", allow=("pwd",)))
+    harness = QuestionHarness(tmp_path / "state", lambda: None)
+    harness.approvals.save_policy(rules("deny", allow=("pwd",)))
 
-    assert desk.run(["pwd"], tmp_path / "link")["stdout"].strip() == str((tmp_path / "safe").resolve())
+    assert harness.run(["pwd"], tmp_path / "link")["stdout"].strip() == str((tmp_path / "safe").resolve())

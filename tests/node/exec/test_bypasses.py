@@ -218,7 +218,7 @@ def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=often(100, 1000))
 @given(shards=st.lists(SHARDS, min_size=1, max_size=14), shell=st.sampled_from(["sh", "bash"]))
-def test_whatever_text_is_allowed_starts_nothing_but_echo(trapped: Path, shards: list[str], shell: str) -> None:
+def test_any_text_that_is_allowed_starts_nothing_but_echo(trapped: Path, shards: list[str], shell: str) -> None:
     text = "echo " + "".join(shards)
     reading = unwrap([ParsedCommand((ShellWord(shell), ShellWord("-c"), ShellWord(text)))])
     if evaluate_policy(ONLY_ECHO, reading, locate=shutil.which).action != "allow":

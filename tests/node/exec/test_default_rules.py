@@ -322,7 +322,9 @@ def test_programs_start_with_a_short_list_of_variables(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["PLAIN", "VAULT", "DATABASE_URL"])
 @pytest.mark.parametrize("text", ["echo ${}", "echo ${{{}}}", 'echo "${}"', "echo a${}b", "ls ${}", "which ${}"])
-def test_no_variable_of_ours_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_no_variable_of_ours_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
     monkeypatch.setenv(name, SECRET)
 
     done = run(tmp_path, DEFAULT_POLICY, text.format(name))

@@ -376,7 +376,7 @@ def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None
     assert other.uncertainties == ("git may mean another file to whatever starts it",)
 
 
-def test_what_was_opened_before_a_doubt_is_still_told() -> None:
+def test_what_was_opened_before_a_doubt_is_still_reported() -> None:
     opened = _opened("sh -c 'nice rm x; env -i ls; id'")
 
     assert _shown(opened.commands) == "rm x"

@@ -174,7 +174,7 @@ def test_text_is_the_commands_it_would_start(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("why", "text"), [(why, text) for why, texts in UNREAD.items() for text in texts])
-def test_text_that_is_not_understood_is_said_to_be(why: str, text: str) -> None:
+def test_text_that_is_not_understood_is_reported_with_the_reason(why: str, text: str) -> None:
     assert parse_script(text, shell="sh").uncertainties == (why,)
 
 
@@ -203,7 +203,7 @@ def test_what_feeds_a_shell_or_runs_before_it_does_so_to_all_it_starts() -> None
     assert [_shown(piece) for piece in later] == ["then ls", "then fed cat", "then id", "then wc", "then echo <> <>"]
 
 
-def test_what_was_read_before_a_doubt_is_still_told() -> None:
+def test_what_was_read_before_a_doubt_is_still_reported() -> None:
     reading = parse_script("rm x; echo ${y:-z}; ls", shell="sh")
 
     assert [piece.words for piece in reading.commands] == [(ShellWord("rm"), ShellWord("x"))]

@@ -390,12 +390,12 @@ def test_a_script_that_depends_on_the_folder_is_named_with_what_does_not(line: s
 
 
 @pytest.mark.parametrize("pattern", _lines(NO_FOLDERS))
-def test_nothing_is_said_of_a_script_wherever_it_is_started(pattern: str) -> None:
+def test_a_script_has_no_warning_wherever_it_is_started(pattern: str) -> None:
     assert assess_pattern(pattern) is None
 
 
 @pytest.mark.parametrize("pattern", _lines(RUN_WHAT_THE_FOLDER_SAYS))
-def test_what_runs_what_the_folder_says_is_said_to(pattern: str) -> None:
+def test_a_program_that_obeys_its_folder_has_a_warning(pattern: str) -> None:
     risk = assess_pattern(pattern)
 
     assert risk is not None
@@ -404,7 +404,7 @@ def test_what_runs_what_the_folder_says_is_said_to(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", _lines(SHOW_OTHER_PROGRAMS))
-def test_what_shows_other_programs_is_said_to_print_what_they_were_started_with(pattern: str) -> None:
+def test_a_program_that_shows_others_has_a_warning_about_their_arguments(pattern: str) -> None:
     risk = assess_pattern(pattern)
 
     assert risk is not None
@@ -431,7 +431,7 @@ def test_a_wildcard_for_the_program_never_means_one_that_shows_others(
 
 
 @pytest.mark.parametrize("pattern", ["cat *", "grep *", "tail -n 5 *", "strings *", "* *"])
-def test_what_prints_files_is_said_to_print_those_in_proc(pattern: str) -> None:
+def test_a_program_that_prints_files_has_a_warning_about_proc(pattern: str) -> None:
     assert "through /proc what your programs were started with" in str(assess_pattern(pattern))
 
 
@@ -442,12 +442,12 @@ def test_an_answer_that_was_remembered_is_no_such_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "reply"),
     [("frobnicate *", True), ("frobnicate x ?", True), ("./my-tool *", True), ("frobnicate x", False), ("ls *", False),
      ("seq *", False), ("date +*", False), ("git *", False), ("* *", False), ("which *", False), ("rm *", False)],
 )  # fmt: skip
-def test_a_wildcard_for_a_program_nobody_knows_is_said_to_be_one(pattern: str, said: bool) -> None:
-    assert bool(unknown_program_warning(pattern)) is said
+def test_a_wildcard_for_an_unknown_program_has_a_warning(pattern: str, reply: bool) -> None:
+    assert bool(unknown_program_warning(pattern)) is reply
 
 
 @pytest.mark.parametrize("program", START_OTHERS)
@@ -478,7 +478,7 @@ def test_a_rule_for_a_program_that_starts_others_is_grave(program: str) -> None:
         ("git status", "whatever the folder it runs in tells git to run"),
     ],
 )
-def test_what_a_rule_lets_through_is_said(pattern: str, says: str) -> None:
+def test_what_a_rule_lets_through_is_reported(pattern: str, says: str) -> None:
     risk = assess_pattern(pattern)
 
     assert risk is not None
@@ -493,7 +493,7 @@ def test_the_default_rules_let_through_what_they_say(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["seq *", "git rev-parse HEAD", "expr *", "sleep ?", "basename *", "ssh host uptime"]
 )
-def test_nothing_is_said_of_a_harmless_rule(pattern: str) -> None:
+def test_a_harmless_rule_has_no_warning(pattern: str) -> None:
     assert assess_pattern(pattern) is None
 
 
@@ -566,12 +566,12 @@ def test_at_a_terminal_it_is_asked_once_more(tmp_path: Path, typed: str, made: b
 
 
 def test_a_rule_that_only_reads_or_writes_is_made_with_a_word_and_others_without(tmp_path: Path) -> None:
-    said, silent = command(tmp_path, "allow", "cat *"), command(tmp_path, "allow", "seq *")
+    reply, silent = command(tmp_path, "allow", "cat *"), command(tmp_path, "allow", "seq *")
 
     script_of_any_folder, viewer = command(tmp_path, "allow", "python3 x.py"), command(tmp_path, "allow", "ps *")
 
-    assert said.returncode == silent.returncode == script_of_any_folder.returncode == viewer.returncode == 0
-    assert "printing any file you can read" in said.stdout
+    assert reply.returncode == silent.returncode == script_of_any_folder.returncode == viewer.returncode == 0
+    assert "printing any file you can read" in reply.stdout
     assert "'python3 /PATH/x.py'" in script_of_any_folder.stdout
     assert "printing what your other programs were started with" in viewer.stdout
     assert silent.stdout == ""

@@ -239,7 +239,7 @@ def _lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM))
-def test_a_deny_is_found_in_what_a_program_is_told_to_start(tmp_path: Path, text: str) -> None:
+def test_a_deny_is_found_in_what_a_program_is_asked_to_start(tmp_path: Path, text: str) -> None:
     """Whether it is given as words or as text for a shell."""
     for policy in (
         rules("allow", deny=("rm *",)),
@@ -289,7 +289,7 @@ def test_a_deny_for_some_arguments_is_found_by_them(tmp_path: Path, text: str, e
     assert verdict(tmp_path, policy, ["sh", "-c", text]) == expected
 
 
-def test_a_question_is_found_in_what_a_program_is_told_to_start(tmp_path: Path) -> None:
+def test_a_question_is_found_in_what_a_program_is_asked_to_start(tmp_path: Path) -> None:
     policy = ExecPolicy(default_action="allow", rules=(Rule(pattern="git push *", action="prompt"),))
 
     assert verdict(tmp_path, policy, ["setsid", "git", "push"]) == "prompt"
@@ -454,7 +454,7 @@ def test_a_command_has_at_most_4096_words(count: int, fits: bool) -> None:
     [({}, 30), ({"timeoutMs": 1}, 0.001), ({"timeoutMs": 600_000}, 600), ({"timeoutMs": 600_001}, 600),
      ({"timeoutMs": 10**12}, 600), ({"timeoutMs": 0}, 30), ({"timeoutMs": -5}, 30), ({"timeout": 50}, 0.05)],
 )  # fmt: skip
-def test_a_command_runs_thirty_seconds_unless_said_and_ten_minutes_at_most(
+def test_a_command_runs_thirty_seconds_by_default_and_ten_minutes_at_most(
     given: dict[str, int], seconds: float
 ) -> None:
     assert parse_run_request({"command": ["true"], **given}).seconds == seconds

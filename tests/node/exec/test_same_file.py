@@ -124,7 +124,7 @@ def test_nothing_of_it_starts_and_no_command_runs_in_such_a_folder(tmp_path: Pat
 
 @pytest.mark.parametrize("program", ["ls", "echo", "true", "python3", "stdbuf", "env", "bash", "sh", "nice"])
 @pytest.mark.parametrize("cwd", ["", "/"])
-def test_a_link_in_somebodys_folder_is_not_the_program_it_leads_to(tmp_path: Path, program: str, cwd: str) -> None:
+def test_a_link_in_another_users_folder_is_not_the_program_it_leads_to(tmp_path: Path, program: str, cwd: str) -> None:
     (tmp_path / program).symlink_to(real(program))
     words = {"python3": ["--version"], "bash": ["-c", "ls"], "sh": ["-c", "ls"], "stdbuf": ["-oL", "ls"]}
     argv = [str(tmp_path / program), *words.get(program, ["ls"])]

@@ -152,7 +152,7 @@ def test_what_is_accepted_never_loosens_a_verdict(machine: Machine, seed: int) -
             continue
         accepted += 1
         before, after = machine.verdicts(old), machine.verdicts(new)
-        looser = {which: said for which, said in after.items() if STRICTNESS[said] < STRICTNESS[before[which]]}
+        looser = {which: reply for which, reply in after.items() if STRICTNESS[reply] < STRICTNESS[before[which]]}
         assert looser == {}, (old, new)
     assert accepted > 100
 
@@ -168,7 +168,7 @@ BINDINGS = [
 @pytest.mark.parametrize("default", ACTIONS)
 @pytest.mark.parametrize("bound", BINDINGS)
 @pytest.mark.parametrize(("action", "taken"), [("allow", True), ("prompt", False), ("deny", True), (None, True)])
-def test_a_rule_bound_to_something_stays_goes_or_denies(
+def test_a_rule_bound_to_something_stays_is_removed_or_denies(
     tmp_path: Path, bound: Rule, default: Action, action: str | None, taken: bool
 ) -> None:
     """As a prompt it would hold in every folder, before the deny that follows."""

@@ -301,7 +301,7 @@ def test_a_plus_ends_finds_command_only_right_after_braces(tmp_path: Path, words
 
 @pytest.mark.parametrize("pattern", ["rm *", "RM *", "/bin/rm *", "/usr/bin/rm *", "*/rm *", "r? *"])
 @pytest.mark.parametrize("way", ["rm", "/bin/rm", "/usr/bin/rm", "./link", "./hard", "./between", "/usr/../bin/rm"])
-def test_a_denied_program_is_denied_by_every_name_its_file_goes_by(tmp_path: Path, pattern: str, way: str) -> None:
+def test_a_denied_program_is_denied_by_every_name_of_its_file(tmp_path: Path, pattern: str, way: str) -> None:
     if real("rm") != Path("/usr/bin/rm") or Path("/bin/rm").resolve() != real("rm"):
         pattern = pattern.replace("/usr/bin/rm", str(real("rm"))).replace("/bin/rm", str(real("rm")))
     _linked(tmp_path / "link", "rm")

@@ -129,13 +129,13 @@ VERDICTS = [
 ]
 
 
-@pytest.mark.parametrize(("rules", "line", "action", "said"), VERDICTS)
-def test_a_command_is_judged_by_the_rule_that_decides_and_that_is_said(
-    rules: str, line: str, action: Action, said: str
+@pytest.mark.parametrize(("rules", "line", "action", "reply"), VERDICTS)
+def test_a_command_is_judged_by_the_rule_that_decides_which_is_reported(
+    rules: str, line: str, action: Action, reply: str
 ) -> None:
     found = _judged(rules, line)
 
-    assert (found.action, found.reason[: len(said)]) == (action, said)
+    assert (found.action, found.reason[: len(reply)]) == (action, reply)
 
 
 @pytest.mark.parametrize(

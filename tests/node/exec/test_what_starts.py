@@ -143,7 +143,7 @@ def test_a_shell_whose_name_begins_with_a_dash_is_a_login_shell(tmp_path: Path) 
         assert verdict(tmp_path / "state", LOOKING, [path, "-c", "echo x"], cwd=tmp_path) == "prompt"
 
 
-def test_no_secret_of_a_profile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_a_profile_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
     for name in (".profile", ".bash_profile", ".bash_login", ".bashrc", ".kshrc", ".shinit"):

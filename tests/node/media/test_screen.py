@@ -118,7 +118,7 @@ def test_another_format_is_refused_by_name(blue: Environ) -> None:
         asyncio.run(call(screen, "screen.record", format="webm"))
 
 
-def test_looking_at_the_screen_is_told_at_most_once_in_a_while(blue: Environ) -> None:
+def test_a_screen_capture_is_notified_at_most_once_in_a_while(blue: Environ) -> None:
     notices: list[str] = []
     screen = ScreenCapability(consent=agree, environ=blue, notify=notices.append)
 
@@ -130,14 +130,14 @@ def test_looking_at_the_screen_is_told_at_most_once_in_a_while(blue: Environ) ->
 
 def test_a_film_has_the_length_the_rate_and_the_pixels_asked_for(blue: Environ, tmp_path: Path) -> None:
     need("ffmpeg", package="ffmpeg")
-    heard: list[float] = []
+    received: list[float] = []
 
     async def scenario() -> dict[str, object]:
         line = ProgressRecorder()
         result = await call(
             ScreenCapability(consent=agree, environ=blue), "screen.record", line=line, durationMs=1500, fps=8
         )
-        heard.extend(line.progressed)
+        received.extend(line.progressed)
         (tmp_path / "film.mp4").write_bytes(video_data(result))
         assert isinstance(result.structured, dict)
         assert b64decode(result.structured["base64"]) == video_data(result)
@@ -149,8 +149,8 @@ def test_a_film_has_the_length_the_rate_and_the_pixels_asked_for(blue: Environ, 
     assert value == {"format": "mp4", "durationMs": 1500, "fps": 8, "screenIndex": 0, "hasAudio": False}
     assert (stream["codec_name"], stream["width"], stream["height"]) == ("h264", 1280, 800)
     assert int(stream["nb_read_frames"]) == 12
-    assert heard == sorted(set(heard))
-    assert heard[-1] <= 1.5
+    assert received == sorted(set(received))
+    assert received[-1] <= 1.5
     still = tmp_path / "still.png"
     words = ["ffmpeg", "-v", "error", "-i", str(tmp_path / "film.mp4"), "-frames:v", "1", str(still)]
     subprocess.run(words, check=True, timeout=30)

@@ -139,7 +139,7 @@ def tts(tmp_path: Path, environ: Environ, **options: Any) -> TtsCapability:
     )
 
 
-def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
+def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
     recording = tmp_path / "heard.raw"
     with listening(ear, recording):
         result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="The quick brown fox jumps over the dog."))
@@ -152,13 +152,13 @@ def test_the_text_is_heard_on_the_sound_server(ear: Environ, tmp_path: Path) -> 
         "fellBack": False,
         "contentType": "audio/wav",
     }
-    said = audio_data(result)
-    lasting = wav_seconds(Speech(said, "audio/wav"))
+    reply = audio_data(result)
+    lasting = wav_seconds(Speech(reply, "audio/wav"))
     assert lasting is not None
     assert 1 < lasting < 10
     assert value["durationMs"] > lasting * 900
-    assert struct.unpack_from("<I", said, 4) == (len(said) - 8,)
-    assert loudest(said[44:]) > LOUD
+    assert struct.unpack_from("<I", reply, 4) == (len(reply) - 8,)
+    assert loudest(reply[44:]) > LOUD
     heard = array("h", recording.read_bytes()[: recording.stat().st_size // 2 * 2])
     loud = [place for place, sample in enumerate(heard) if abs(sample) > LOUD]
     assert loud

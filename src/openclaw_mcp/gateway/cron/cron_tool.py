@@ -1,18 +1,18 @@
 """The `cron` tool, by which an agent makes and manages jobs. What it leaves open is filled in by `defaults`."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...core.claw_methods import TOOLS_BY_ACTION
 from ...core.errors import ToolArguments, ToolError
 from ...core.json_values import content_text
-from ...core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
+from ...core.model import Json, ToolCall, ToolResult, ToolSpec, text_result
 from ...core.repositories import SessionRepository
 from ...core.rpc import RpcError
 from ...core.signal import Signal
-from .rpc_methods import CronHandler, CronMethods
+from .rpc_methods import CronCall, CronHandler, CronMethods
 
 MAX_CONTEXT: Final = 10  # lines of the conversation that may go with a reminder
 CONTEXT_LINE: Final = 220  # characters of each
@@ -59,7 +59,11 @@ class CronTool:
     """A `ToolSource`."""
 
     def __init__(self, cron: CronMethods, sessions: SessionRepository) -> None:
-        self._cron, self._sessions = cron, sessions
+        self._sessions = sessions
+        self._handlers: dict[str, CronHandler] = {
+            "status": cron.status, "list": cron.list, "add": cron.add, "update": cron.update, "remove": cron.remove,
+            "run": cron.run, "runs": cron.runs, "wake": cron.wake,
+        }  # fmt: skip
         self.changed: Signal[None] = Signal()
 
     def specs(self) -> Sequence[ToolSpec]:
@@ -71,59 +75,48 @@ class CronTool:
         )  # fmt: skip
 
     async def call(self, call: ToolCall) -> ToolResult:
+        handler = self._handlers.get(call.arguments.get("action", ""))
+        if handler is None:
+            raise ToolArguments(f"action must be one of {', '.join(_ACTIONS)}")
+        params = await self._build_params(call)
         try:
-            method, params = await self._parse(call.arguments, call.caller)
-            answer = await method(params, call.caller, call.caller)
+            answer = await handler(CronCall(params=params, caller=call.caller, policy_caller=call.caller))
         except RpcError as exc:
             raise ToolError(str(exc)) from exc
         return ToolResult(content=text_result(msgspec.json.encode(answer).decode()).content, structured=answer)
 
-    async def _parse(self, arguments: Json, caller: Caller) -> tuple[CronHandler, Json]:
-        """The method that carries the action out, and its parameters."""
-        action, cron = arguments.get("action"), self._cron
+    async def _build_params(self, call: ToolCall) -> Json:
+        """The parameters of the method that carries the action out."""
+        arguments, action = call.arguments, call.arguments["action"]
         if action == "status":
-            return cron.status, {}
+            return {}
         if action == "list":
-            return cron.list, _pick_fields(arguments, "includeDisabled", "query", "limit", "agentId")
+            return _pick_fields(arguments, "includeDisabled", "query", "limit", "agentId")
         if action == "add":
-            return cron.add, await self._build_job(arguments, caller)
+            return await self._build_job(call)
         if action == "wake":
             if not arguments.get("text"):
                 raise ToolArguments("wake needs text: what the agent is to read")
-            session = {"sessionKey": caller.session} if caller.session else {}
-            return cron.wake, {"mode": arguments.get("mode", "now"), "text": arguments["text"], **session}
+            session = {"sessionKey": call.caller.session} if call.caller.session else {}
+            return {"mode": arguments.get("mode", "now"), "text": arguments["text"], **session}
         job_id = arguments.get("jobId") or arguments.get("id")
         if action == "runs":
-            scope = {"id": job_id} if job_id else {"scope": "all"}
-            return cron.runs, scope | _pick_fields(arguments, "limit", "query")
+            return ({"id": job_id} if job_id else {"scope": "all"}) | _pick_fields(arguments, "limit", "query")
         if not isinstance(job_id, str) or not job_id:
             raise ToolArguments(f"{action} needs jobId; action list names the jobs")
-        return self._parse_job_action(action, job_id, arguments)
+        return {"id": job_id, **_job_action_params(call)}
 
-    def _parse_job_action(self, action: Any, job_id: str, arguments: Json) -> tuple[CronHandler, Json]:
-        cron = self._cron
-        if action == "update":
-            patch = arguments.get("patch") or arguments.get("job") or _flat_job(arguments)
-            if not patch:
-                raise ToolArguments("update needs patch: what is to change")
-            return cron.update, {"id": job_id, "patch": patch}
-        if action == "remove":
-            return cron.remove, {"id": job_id}
-        if action == "run":
-            return cron.run, {"id": job_id, "mode": arguments.get("runMode", "force")}
-        raise ToolArguments(f"action must be one of {', '.join(_ACTIONS)}")
-
-    async def _build_job(self, arguments: Json, caller: Caller) -> Json:
+    async def _build_job(self, call: ToolCall) -> Json:
         """The job of an `add`, also when it was written without the wrapper `job`."""
-        job = arguments.get("job")
-        job = dict(job) if isinstance(job, dict) and job else _flat_job(arguments)
+        job, session = call.arguments.get("job"), call.caller.session
+        job = dict(job) if isinstance(job, dict) and job else _flat_job(call)
         if not job:
             raise ToolArguments("add needs job: {schedule, payload}; see the tool's description")
-        wanted = arguments.get("contextMessages", 0)
+        wanted = call.arguments.get("contextMessages", 0)
         payload = job.get("payload")
-        if isinstance(wanted, int) and wanted > 0 and caller.session and isinstance(payload, dict):
+        if isinstance(wanted, int) and wanted > 0 and session and isinstance(payload, dict):
             name = "text" if "text" in payload else "message"
-            lines = await self._recent_lines(caller.session, min(wanted, MAX_CONTEXT))
+            lines = await self._recent_lines(session, min(wanted, MAX_CONTEXT))
             if lines and isinstance(payload.get(name), str):
                 job["payload"] = {**payload, name: f"{payload[name]}\n\nRecent context:\n{lines}"}
         return job
@@ -146,5 +139,18 @@ def _pick_fields(arguments: Json, *names: str) -> Json:
     return {name: arguments[name] for name in names if arguments.get(name) is not None}
 
 
-def _flat_job(arguments: Json) -> Json:
-    return {name: value for name, value in arguments.items() if name not in _NOT_JOB_FIELDS}
+def _job_action_params(call: ToolCall) -> Json:
+    """The parameters of an action on one job, beside its id."""
+    arguments = call.arguments
+    if arguments["action"] == "run":
+        return {"mode": arguments.get("runMode", "force")}
+    if arguments["action"] != "update":
+        return {}
+    patch = arguments.get("patch") or arguments.get("job") or _flat_job(call)
+    if not patch:
+        raise ToolArguments("update needs patch: what is to change")
+    return {"patch": patch}
+
+
+def _flat_job(call: ToolCall) -> Json:
+    return {name: value for name, value in call.arguments.items() if name not in _NOT_JOB_FIELDS}

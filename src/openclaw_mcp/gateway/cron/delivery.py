@@ -124,7 +124,7 @@ class ResultDelivery:
         `by_operator`: an operator chose the address; `cron.webhookToken` is not sent to one that an agent chose."""
         try:
             async with asyncio.timeout(WEBHOOK_WAIT):
-                status = await self._send_webhook(url, body, key, by_operator=by_operator)
+                status = await self._send_webhook(url, msgspec.json.encode(body), key, by_operator=by_operator)
         except NoRoute as exc:
             return DeliveryReport(status="not-delivered", delivered=False, error=str(exc))
         except TimeoutError:
@@ -135,7 +135,7 @@ class ResultDelivery:
         error = f"the webhook answered with status {status}"
         return DeliveryReport(status="not-delivered", delivered=False, error=error)
 
-    async def _send_webhook(self, url: str, body: Json, key: str, *, by_operator: bool) -> int:
+    async def _send_webhook(self, url: str, content: bytes, key: str, *, by_operator: bool) -> int:
         from ...net.httpx_client import create_client, httpx  # here for start-up: only a webhook that is due needs it
 
         rules = self._settings().webhook_ssrf_policy
@@ -152,7 +152,6 @@ class ResultDelivery:
         headers = {"host": parts.netloc, "content-type": "application/json", "idempotency-key": key}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        content = msgspec.json.encode(body)
         try:
             async with (
                 create_client(timeout=WEBHOOK_WAIT, trust_environment=False) as client,
@@ -164,7 +163,9 @@ class ResultDelivery:
         except httpx.HTTPError as exc:
             raise NoRoute(f"the webhook can't be reached: {type(exc).__name__}") from exc
 
-    async def preview(self, delivery: JobDelivery | None, sessions: Sequence[str], *, in_session: bool) -> Json:
+    async def preview(
+        self, delivery: JobDelivery | None, sessions: Sequence[str], *, in_session: bool
+    ) -> dict[str, str]:
         """Where a result would go, for display: `{label, detail}`."""
         if delivery is None or delivery.mode == "none":
             return {"label": "not requested", "detail": "not requested"}

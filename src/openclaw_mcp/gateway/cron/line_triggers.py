@@ -33,8 +33,7 @@ class StreamSource:
     """One program and its lines that have not been taken yet, at most one batch of them."""
 
     def __init__(self, schedule: StreamSchedule, guard: ProcessGuard | None) -> None:
-        self.schedule = schedule
-        self._guard = guard
+        self.schedule, self._guard = schedule, guard
         self._quiet = _clamp(schedule.batch_ms, BATCH_MS) / 1000
         self._max_bytes = _clamp(schedule.max_batch_bytes, BATCH_BYTES)
         self._lines: list[str] = []

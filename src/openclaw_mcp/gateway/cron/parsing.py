@@ -10,8 +10,6 @@ from ...core.jobs import (
     AtSchedule,
     CommandPayload,
     CronJob,
-    CronSchedule,
-    IntervalSchedule,
     JobSpec,
     StreamSchedule,
     SystemEventPayload,
@@ -48,12 +46,9 @@ def parse_spec(params: Any, now: int, *, job_id: str, method: str = "cron.add") 
     fields = drop_none(unwrap_job(params, method))
     fields["schedule"] = _parse_schedule(fields, method)
     fields["payload"] = _parse_payload(fields, method)
-    target = str(
-        fields.get("sessionTarget") or ("main" if fields["payload"].get("kind") == "systemEvent" else "isolated")
-    )
-    fields["sessionTarget"] = (
-        target.strip() if target.strip().lower().startswith("session:") else target.strip().lower()
-    )
+    usual = "main" if fields["payload"].get("kind") == "systemEvent" else "isolated"
+    target = str(fields.get("sessionTarget") or usual).strip()
+    fields["sessionTarget"] = target if target.lower().startswith("session:") else target.lower()
     if fields["sessionTarget"] == "current" and not fields.get("sessionKey"):
         fields["sessionTarget"] = "isolated"
     fields["wakeMode"] = str(fields.get("wakeMode", "now")).strip().lower()
@@ -68,7 +63,7 @@ def parse_spec(params: Any, now: int, *, job_id: str, method: str = "cron.add") 
 def apply_patch(job: CronJob, patch: Any, now: int, *, method: str = "cron.update") -> JobSpec:
     """The changed spec. Payload and delivery change field by field, null clears a field; a schedule is replaced."""
     fields = unwrap_job(patch, method)
-    spec: Json = msgspec.to_builtins(job.spec)
+    spec = msgspec.to_builtins(job.spec)
     for name, value in fields.items():
         if value is None and name in _CLEARABLE:
             spec.pop(name, None)
@@ -77,12 +72,12 @@ def apply_patch(job: CronJob, patch: Any, now: int, *, method: str = "cron.updat
         elif name == "payload" and isinstance(value, dict):
             new = _parse_payload({"payload": value}, method)
             same = spec["payload"]["kind"] == new.get("kind")
-            spec["payload"] = _merge(spec["payload"] if same else {}, new)
+            spec["payload"] = drop_none({**(spec["payload"] if same else {}), **new})
         elif name == "delivery" and isinstance(value, dict):
-            spec["delivery"] = _merge(spec.get("delivery") or {"mode": "announce"}, value)
+            spec["delivery"] = drop_none({**(spec.get("delivery") or {"mode": "announce"}), **value})
         elif name == "failureAlert" and isinstance(value, dict):
             before = spec.get("failureAlert")
-            spec["failureAlert"] = _merge(before if isinstance(before, dict) else {}, value)
+            spec["failureAlert"] = drop_none({**(before if isinstance(before, dict) else {}), **value})
         elif name not in ("id", "state", "declarationKey", "owner") and value is not None:
             spec[name] = value
     unchanged = "schedule" not in fields or spec["schedule"] == msgspec.to_builtins(job.spec.schedule)
@@ -159,7 +154,15 @@ def unwrap_job(params: Any, method: str) -> Json:
 def _parse_schedule(fields: Json, method: str) -> Json:
     if isinstance(fields.get("schedule"), str):
         fields["schedule"] = {"kind": "cron", "expr": fields["schedule"]}
-    found = _normalize_keys(drop_none(_part(fields, "schedule", _FLAT_SCHEDULE, method)))
+    found = drop_none(_part(fields, "schedule", _FLAT_SCHEDULE, method))
+    for old, new in (("cron", "expr"), ("every", "everyMs")):  # older spellings
+        if old in found and new not in found:
+            found[new] = found.pop(old)
+    if "atMs" in found:
+        found["at"] = found.pop("atMs")
+    at = found.get("at")
+    if isinstance(at, int | float) and not isinstance(at, bool):
+        found["at"] = to_iso(int(at))
     kind = _kind(found, _SCHEDULES, {"at": "at", "everyMs": "every", "expr": "cron"})
     if kind == "stream" and (found.get("mode") == "match" or found.get("match")):
         raise RpcError("a stream's match is not served here; have its program print only what counts, as with grep")
@@ -186,19 +189,6 @@ def _kind(part: Json, spellings: Mapping[str, str], kinds_by_key: Mapping[str, s
     return next((kind for key, kind in kinds_by_key.items() if key in part), None)
 
 
-def _normalize_keys(schedule: Json) -> Json:
-    """The schedule without older spellings."""
-    for old, new in (("cron", "expr"), ("every", "everyMs")):
-        if old in schedule and new not in schedule:
-            schedule[new] = schedule.pop(old)
-    if "atMs" in schedule:
-        schedule["at"] = schedule.pop("atMs")
-    at = schedule.get("at")
-    if isinstance(at, int | float) and not isinstance(at, bool):
-        schedule["at"] = to_iso(int(at))
-    return schedule
-
-
 def _parse_payload(fields: Json, method: str) -> Json:
     found = _part(fields, "payload", _FLAT_PAYLOAD, method)
     kind = _kind(found, _PAYLOADS, {"message": "agentTurn", "text": "systemEvent", "argv": "command"})
@@ -217,9 +207,10 @@ def _parse_delivery(fields: Json) -> Json | None:
     """The delivery asked for, or the default for this kind of job; older jobs have it in their payload."""
     found, payload = fields.get("delivery"), fields["payload"]
     old = {name: payload.pop(name) for name in ("deliver", "channel", "to", "bestEffortDeliver") if name in payload}
-    if isinstance(found, dict) and str(found.get("mode", "announce")).strip().lower() in _MODES:
+    if isinstance(found, dict):
         mode = str(found.get("mode", "announce")).strip().lower()
-        return {**drop_none(found), "mode": mode}
+        if mode in _MODES:
+            return {**drop_none(found), "mode": mode}
     if old.get("deliver") is False:
         return {"mode": "none"}
     if payload["kind"] == "systemEvent":
@@ -237,24 +228,7 @@ def _job_name(fields: Json) -> str:
     return name[:MAX_NAME_LENGTH]
 
 
-def _merge(before: Json, change: Json) -> Json:
-    return drop_none({**before, **change})
-
-
 # ---- for display -----------------------------------------------------------------------------------------------------
-
-
-def describe_schedule(spec: JobSpec) -> str:
-    """The schedule in one line of text."""
-    match spec.schedule:
-        case AtSchedule(at=at):
-            return f"at {at}"
-        case IntervalSchedule(every_ms=span):
-            return f"every {format_duration(span)}"
-        case CronSchedule(expr=expr, tz=tz):
-            return f"cron {expr}" + (f" @ {tz}" if tz else "")
-        case other:
-            return str(other.__struct_config__.tag)
 
 
 def format_duration(ms: int) -> str:

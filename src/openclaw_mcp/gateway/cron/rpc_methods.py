@@ -2,9 +2,9 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self
 
-import msgspec
+from msgspec import Struct, structs
 
 from ...core import session_keys
 from ...core.agents import AgentRoster
@@ -22,6 +22,7 @@ from ...core.jobs import (
     QueuedEvent,
     StreamSchedule,
 )
+from ...core.json_values import drop_none
 from ...core.model import Caller, Json
 from ...core.ports import ProcessGuard, RunExecutor
 from ...core.repositories import SessionRepository
@@ -43,8 +44,15 @@ from .session_targets import SessionTargets
 MAX_JOBS: Final = 20_000  # twice what was measured; a faulty program must not fill the disk
 WRITES_PER_MINUTE: Final = 600
 
-CronHandler = Callable[[Json, Caller, Caller | None], Awaitable[Json]]
-"""A method of `CronMethods`: parameters, the caller, and whom the rules about tools bind (None: no one)."""
+
+class CronCall(Struct, frozen=True, kw_only=True):
+    params: Json
+    caller: Caller
+    policy_caller: Caller | None
+    """Whom the rules about tools bind; None: no one."""
+
+
+CronHandler = Callable[[CronCall], Awaitable[Any]]
 
 
 class CronMethods:
@@ -88,8 +96,8 @@ class CronMethods:
 
     def methods(self) -> Sequence[RpcMethod]:
         def method(name: str, scope: str, run: CronHandler, per_minute: int | None = None) -> RpcMethod:
-            async def handle(call: RpcCall) -> Json:
-                return await run(call.params, call.caller, call.policy_caller)
+            async def handle(call: RpcCall) -> Any:
+                return await run(CronCall(params=call.params, caller=call.caller, policy_caller=call.policy_caller))
 
             return RpcMethod(name, scope, handle, per_minute=per_minute)
 
@@ -110,7 +118,7 @@ class CronMethods:
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    async def status(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
+    async def status(self, call: CronCall) -> Json:
         settings = self.settings()
         return {
             "enabled": settings.enabled,
@@ -122,13 +130,13 @@ class CronMethods:
             "nextWakeAtMs": await self._jobs.next_due(),
         }
 
-    async def list(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        asked = read_params(params, CronListParams, "cron.list")
+    async def list(self, call: CronCall) -> Json:
+        asked = read_params(call.params, CronListParams, "cron.list")
         query, agent_id = asked.job_query(), self._targets().agent_id
         jobs, total = await self._jobs.page(query)
         view = views.compact_view if asked.compact else views.job_view
         rows = [view(job, agent=agent_id(job)) for job in jobs]
-        if not can_see_programs(caller):
+        if not can_see_programs(call.caller):
             rows = [redact_job(row, self._redact) for row in rows]
         page = _page("jobs", rows, total, asked.offset, query.limit)
         page["snapshotRevision"] = views.snapshot_revision(jobs)
@@ -136,16 +144,16 @@ class CronMethods:
             page["deliveryPreviews"] = {job.id: await self._preview(job) for job in jobs}
         return page
 
-    async def get(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        job_id = read_params(params, IdParams, "cron.get").require_id("cron.get")
-        return self._job_view(await self._get_job(job_id), caller)
+    async def get(self, call: CronCall) -> Json:
+        job_id = read_params(call.params, IdParams, "cron.get").require_id("cron.get")
+        return self._job_view(await self._get_job(job_id), call.caller)
 
     def _job_view(self, job: CronJob, caller: Caller) -> Json:
         view = views.job_view(job)
         return view if can_see_programs(caller) else redact_job(view, self._redact)
 
-    async def runs(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        query = read_params(params, RunsParams, "cron.runs").log_query()
+    async def runs(self, call: CronCall) -> Json:
+        query = read_params(call.params, RunsParams, "cron.runs").log_query()
         entries, total = await self._jobs.read_log(query)
         if not total and query.job_id is not None and await self._jobs.get(query.job_id) is None:
             past, _ = await self._jobs.read_log(JobLogQuery(job_id=query.job_id, limit=1))
@@ -155,58 +163,59 @@ class CronMethods:
 
     # ---- changing ------------------------------------------------------------------------------------------------
 
-    async def add(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        now, job_id = self._time.now(), str(uuid.uuid4())
-        spec = self._check_spec(parse_spec(fill_defaults(params, caller), now, job_id=job_id), caller)
+    async def add(self, call: CronCall) -> Json:
+        now, job_id, caller = self._time.now(), str(uuid.uuid4()), call.caller
+        spec = self._check_spec(parse_spec(fill_defaults(call.params, caller), now, job_id=job_id), caller)
         origin = caller.session if caller.acts_in_session else None
         job = CronJob(id=job_id, spec=spec, state=JobState(), created_at=now, updated_at=now, origin=origin)
-        await self._permissions.check_job(job, caller, self._targets(), self._delivery, policy_caller=policy_caller)
+        await self._check_permissions(job, call)
         job = schedule_next(job, now, activated=False)
         stored = await self._jobs.add(job, max_jobs=MAX_JOBS)
         if stored is None:
             raise RpcError(f"there are {MAX_JOBS} jobs already; remove some first", kind="UNAVAILABLE")
         if spec.declaration_key is not None:
-            return await self._apply_declaration(job, stored, caller, policy_caller)
+            return await self._apply_declaration(job, stored, call)
         self._publish_change(stored, "added")
         return {**self._job_view(stored, caller), "deliveryPreview": await self._preview(stored)}
 
-    async def _apply_declaration(
-        self, wanted: CronJob, stored: CronJob, caller: Caller, policy_caller: Caller | None
-    ) -> Json:
+    async def _apply_declaration(self, wanted: CronJob, stored: CronJob, call: CronCall) -> Json:
         """A job with a declaration key is made once and updated after that."""
-        answer: Json = {"created": stored.id == wanted.id}
+        answer = {"created": stored.id == wanted.id}
         if answer["created"]:
             self._publish_change(stored, "added")
         else:
-            new = msgspec.structs.replace(wanted.spec, enabled=stored.spec.enabled, name=stored.spec.name)
+            new = structs.replace(wanted.spec, enabled=stored.spec.enabled, name=stored.spec.name)
             answer["updated"] = _without_anchor(stored.spec) != _without_anchor(new)
             if answer["updated"]:
-                self._permissions.check_tool_use("cron_update", policy_caller)
+                self._permissions.check_tool_use("cron_update", call.policy_caller)
+                caller = call.caller
                 changed = await self._replace(stored.id, lambda job: check_webhooks(job, new, caller), None, caller)
                 stored = changed or stored
-        return {**answer, "job": self._job_view(stored, caller), "deliveryPreview": await self._preview(stored)}
+        return {**answer, "job": self._job_view(stored, call.caller), "deliveryPreview": await self._preview(stored)}
 
-    async def update(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        asked = read_params(params, UpdateParams, "cron.update")
+    async def update(self, call: CronCall) -> Json:
+        asked, caller = read_params(call.params, UpdateParams, "cron.update"), call.caller
         job_id, now = asked.require_id("cron.update"), self._time.now()
 
         def change(job: CronJob) -> JobSpec:
             return check_webhooks(job, self._check_spec(apply_patch(job, asked.patch, now), caller), caller)
 
         expected = asked.expected_config_revision
-        if policy_caller is not None:
+        if call.policy_caller is not None:
             before = await self._get_job(job_id)
             after = replace_spec(before, change(before), caller)
             is_bound = after.origin is not None if caller.acts_in_session else changes_effects(before.spec, after.spec)
             if is_bound and after.spec != before.spec:
-                await self._permissions.check_job(
-                    after, caller, self._targets(), self._delivery, policy_caller=policy_caller
-                )
+                await self._check_permissions(after, call)
             expected = expected or views.revision(before)  # only the definition that was checked is written
         job = await self._replace(job_id, change, expected, caller)
         if job is None:
             raise _unknown_job(job_id)
         return self._job_view(job, caller)
+
+    async def _check_permissions(self, job: CronJob, call: CronCall) -> None:
+        targets, bound = self._targets(), call.policy_caller
+        await self._permissions.check_job(job, call.caller, targets, self._delivery, policy_caller=bound)
 
     async def _replace(
         self, job_id: str, change: Callable[[CronJob], JobSpec], expected: str | None, caller: Caller
@@ -221,7 +230,7 @@ class CronMethods:
                     "the job was changed since it was read; read it again before changing it", details=details
                 )
             new = replace_spec(job, change(job), caller)
-            new = msgspec.structs.replace(new, updated_at=max(now, job.updated_at + 1))
+            new = structs.replace(new, updated_at=max(now, job.updated_at + 1))
             activated = (new.spec.schedule, new.spec.enabled) != (job.spec.schedule, job.spec.enabled)
             return schedule_next(new, now, activated=True) if activated else new
 
@@ -230,9 +239,9 @@ class CronMethods:
             self._publish_change(job, "updated")
         return job
 
-    async def remove(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
-        job_id = read_params(params, IdParams, "cron.remove").require_id("cron.remove")
-        check_operator_program(await self._get_job(job_id), caller)
+    async def remove(self, call: CronCall) -> dict[str, bool]:
+        job_id = read_params(call.params, IdParams, "cron.remove").require_id("cron.remove")
+        check_operator_program(await self._get_job(job_id), call.caller)
         if not await self._jobs.remove(job_id):
             raise _unknown_job(job_id)
         self._publish(RpcEvent(name="cron", payload={"jobId": job_id, "action": "removed"}))
@@ -242,12 +251,12 @@ class CronMethods:
 
     # ---- running -------------------------------------------------------------------------------------------------
 
-    async def run(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
+    async def run(self, call: CronCall) -> dict[str, bool | str]:
         """Start it now. `cron.runs` and the `cron` event report how it ends."""
-        asked = read_params(params, RunParams, "cron.run")
+        asked = read_params(call.params, RunParams, "cron.run")
         job, now = await self._get_job(asked.require_id("cron.run")), self._time.now()
-        check_operator_program(job, caller)
-        answer = {"ok": True, "processInstanceId": self._jobs.instance}
+        check_operator_program(job, call.caller)
+        answer: dict[str, bool | str] = {"ok": True, "processInstanceId": self._jobs.instance}
         due = job.state.next_run_at_ms
         if asked.mode == "due" and (due is None or due > now):
             return answer | {"ran": False, "reason": "not-due"}
@@ -261,10 +270,9 @@ class CronMethods:
         self._executor.start(firing)
         return answer | {"enqueued": True, "runId": run_id}
 
-    async def wake(self, params: Json, caller: Caller, policy_caller: Caller | None) -> Json:
+    async def wake(self, call: CronCall) -> dict[str, bool]:
         """Give an agent a text: with its session's next prompt, or in a run now."""
-        asked = read_params(params, WakeParams, "wake")
-        roster = self._roster()
+        asked, caller, roster = read_params(call.params, WakeParams, "wake"), call.caller, self._roster()
         agent = asked.agent_id or roster.default_id
         roster.get_agent(agent)
         key = (asked.session_key or "").strip().lower() or f"agent:{agent}:{roster.main_key}"
@@ -308,14 +316,13 @@ class CronMethods:
         return spec
 
     def _publish_change(self, job: CronJob, action: str) -> None:
-        payload: Json = {"jobId": job.id, "action": action, "job": redact_job(views.job_view(job), self._redact)}
-        if job.state.next_run_at_ms is not None:
-            payload["nextRunAtMs"] = job.state.next_run_at_ms
+        due, view = job.state.next_run_at_ms, redact_job(views.job_view(job), self._redact)
+        payload = drop_none({"jobId": job.id, "action": action, "job": view, "nextRunAtMs": due})
         self._publish(RpcEvent(name="cron", payload=payload))
         self._executor.streams.stop_soon(job.id)  # it starts again with the new definition
         self.scheduler.wake()
 
-    async def _preview(self, job: CronJob) -> Json:
+    async def _preview(self, job: CronJob) -> dict[str, str]:
         sessions = tuple(key for key in (job.spec.session_key, self._targets().main_session(job)) if key)
         in_session = job.spec.session_target not in ("isolated", "main")
         return await self._delivery.preview(job.spec.delivery, sessions, in_session=in_session)
@@ -337,4 +344,4 @@ def _without_anchor(spec: JobSpec) -> JobSpec:
     """The spec without the time it was made at, which must not make two declarations of the same job differ."""
     if not isinstance(spec.schedule, IntervalSchedule):
         return spec
-    return msgspec.structs.replace(spec, schedule=IntervalSchedule(every_ms=spec.schedule.every_ms))
+    return structs.replace(spec, schedule=IntervalSchedule(every_ms=spec.schedule.every_ms))

@@ -22,11 +22,10 @@ _TOP_LEVEL_STATE = (
 
 
 def job_view(job: CronJob, *, agent: str | None = None) -> Json:
-    spec: Json = msgspec.to_builtins(job.spec)
-    state: Json = msgspec.to_builtins(job.state)
+    spec, state = msgspec.to_builtins(job.spec), msgspec.to_builtins(job.state)
     if isinstance(job.spec.schedule, OnExitSchedule | StreamSchedule):
         state.pop("nextRunAtMs", None)  # unknown: a program decides
-    view: Json = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
+    view = {"id": job.id, **spec, "createdAtMs": job.created_at, "updatedAtMs": job.updated_at, "state": state}
     if isinstance(job.spec.payload, AgentTurnPayload):
         view["scheduledToolPolicy"] = {"version": 1, "mode": "trusted"}
     view["configRevision"] = revision(job)
@@ -79,7 +78,7 @@ def _digest(data: bytes) -> str:
 def log_entry(firing: JobFiring, result: FiringResult, now: int) -> Json:
     error = result.error or result.delivery_error
     undelivered = result.delivery_status == "not-delivered" and result.error == result.delivery_error
-    entry: Json = {
+    entry = {
         "ts": now,
         "jobId": firing.job.id,
         "jobName": firing.job.spec.name,
@@ -113,5 +112,5 @@ def log_entry(firing: JobFiring, result: FiringResult, now: int) -> Json:
     return view
 
 
-def start_event(firing: JobFiring) -> Json:
+def start_event(firing: JobFiring) -> dict[str, str | int]:
     return {"jobId": firing.job.id, "action": "started", "runAtMs": firing.at, "runId": firing.run_id}

@@ -1,12 +1,12 @@
 """`exec.approval.*`, `approval.*`: questions to operators, and their answers."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...core.fields import NonEmptyStr
-from ...core.model import Json
 from ...core.rpc import (
     ADMIN,
     APPROVALS,
@@ -23,12 +23,14 @@ from ...core.visible_text import escape_command, escape_line, escape_unsafe
 from .approval_queue import (
     DECISIONS,
     SHARED_TOKEN,
+    ApprovalEndReason,
     ApprovalRequester,
     ExecApprovalDecision,
     ExecApprovalOutcome,
     ExecApprovalQueue,
     ExecApprovalRecord,
     ExecApprovalRequest,
+    ExecApprovalView,
     new_approval_request,
 )
 from .command_text import MAX_COMMAND_LENGTH, display_command, reconcile
@@ -87,6 +89,63 @@ class _HistoryParams(Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_HISTORY)] = MAX_HISTORY
 
 
+# ---- answers and events ----------------------------------------------------------------------------------------------
+
+
+class _Timed(Struct, frozen=True, kw_only=True, rename="camel"):
+    id: str
+    created_at_ms: int
+    expires_at_ms: int
+
+    @classmethod
+    def of(cls, asked: ExecApprovalRequest, **fields: Any) -> Self:
+        times = {"created_at_ms": asked.created_at_ms, "expires_at_ms": asked.expires_at_ms}
+        return cls(id=asked.id, **times, **fields)
+
+
+class _Accepted(_Timed, frozen=True, kw_only=True):
+    status: Literal["accepted"] = "accepted"
+    delivery_route: Literal["approval-client"] = "approval-client"
+
+
+class _Decision(_Timed, frozen=True, kw_only=True):
+    decision: ExecApprovalDecision | None
+    terminal_reason: ApprovalEndReason | UnsetType = UNSET
+
+
+class _Requested(_Timed, frozen=True, kw_only=True):
+    """The event `exec.approval.requested`."""
+
+    approval_kind: Literal["exec"] = "exec"
+    request: ExecApprovalView
+
+
+class _Presentation(Struct, frozen=True, kw_only=True, rename="camel"):
+    kind: Literal["exec"] | UnsetType
+    command_text: str
+    command_preview: None = None
+    warning_text: str | None
+    host: str | None
+    node_id: str | None
+    agent_id: str | None
+    allowed_decisions: tuple[ExecApprovalDecision, ...]
+    id: str | UnsetType = UNSET
+    expires_at_ms: int | UnsetType = UNSET
+
+
+class _Snapshot(_Timed, frozen=True, kw_only=True):
+    """An approval as `approval.get` shows it; what is set only once it is settled is left out before."""
+
+    status: Literal["pending", "allowed", "denied", "expired", "cancelled"]
+    presentation: _Presentation
+    url_path: str
+    source: dict[str, str] = {}
+    resolved_at_ms: int | UnsetType = UNSET
+    reason: ApprovalEndReason | UnsetType = UNSET
+    decision: ExecApprovalDecision | UnsetType | None = UNSET
+    resolver: dict[str, str | None] | UnsetType = UNSET
+
+
 class ExecApprovals:
     """An `RpcModule`. Operators with the scope ask and answer; a node asks about itself alone."""
 
@@ -103,11 +162,8 @@ class ExecApprovals:
         `credentials`: those it has shown, the one it alone has first. `is_silent`: its device was paired on the
         gateway's token alone. `callers_of`: credentials of the callers a node's connection works for.
         """
-        self._publish = publish
-        self._is_silent = is_silent
-        self._count_reviewers = count_reviewers
-        self._credentials = credentials
-        self._callers_of = callers_of
+        self._publish, self._is_silent, self._count_reviewers = publish, is_silent, count_reviewers
+        self._credentials, self._callers_of = credentials, callers_of
         self._queue = ExecApprovalQueue()
         self._queue.requested.connect(self._publish_request)
         self._queue.settled.connect(self._publish_outcome)
@@ -136,7 +192,7 @@ class ExecApprovals:
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
-    async def _request(self, call: RpcCall) -> Json:
+    async def _request(self, call: RpcCall) -> _Accepted | _Decision:
         asked = read_params(call.params, _RequestParams, call.method)
         node = call.caller.kind == "node"
         if not node:
@@ -162,18 +218,19 @@ class ExecApprovals:
         if asked.require_delivery_route and not self._count_reviewers(call.peer.id):
             self._queue.drop(record, "no-route")
         elif asked.two_phase:
-            return {"status": "accepted", "deliveryRoute": "approval-client", **_times(record.request)}
-        return _decision_result(record.request, await record.outcome_future, reason=False)
+            return _Accepted.of(record.request)
+        return _Decision.of(record.request, decision=(await record.outcome_future).decision)
 
-    async def _wait(self, call: RpcCall) -> Json:
+    async def _wait(self, call: RpcCall) -> _Decision:
         record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if record is None:
             raise RpcError("approval expired or not found")
-        return _decision_result(record.request, await record.outcome_future, reason=True)
+        outcome = await record.outcome_future
+        return _Decision.of(record.request, decision=outcome.decision, terminal_reason=outcome.reason)
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
-    async def _resolve(self, call: RpcCall) -> Json:
+    async def _resolve(self, call: RpcCall) -> dict[str, bool]:
         wanted = read_params(call.params, _ResolveParams, call.method)
         decision = _parse_decision(wanted.decision)
         record = self._queue.find(wanted.id)
@@ -190,7 +247,7 @@ class ExecApprovals:
         self._decide(record, decision, call)
         return {"ok": True}
 
-    async def _resolve_any(self, call: RpcCall) -> Json:
+    async def _resolve_any(self, call: RpcCall) -> dict[str, bool | _Snapshot]:
         _check_operator(call)
         wanted = read_params(call.params, _ResolveParams, call.method)
         decision = _parse_decision(wanted.decision)
@@ -214,36 +271,37 @@ class ExecApprovals:
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
-    async def _get(self, call: RpcCall) -> Json:
+    async def _get(self, call: RpcCall) -> _Presentation:
         record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if record is None or record.outcome is not None:
             raise _unknown_approval_error()
-        view = {"id": record.request.id, "expiresAtMs": record.request.expires_at_ms}
-        return view | {key: value for key, value in _presentation(record.request).items() if key != "kind"}
+        asked = record.request
+        return replace(_presentation(asked), kind=UNSET, id=asked.id, expires_at_ms=asked.expires_at_ms)
 
-    async def _list(self, call: RpcCall) -> list[Json]:
-        return [_event_payload(asked) for asked in self._queue.open_requests()]
+    async def _list(self, call: RpcCall) -> list[_Requested]:
+        return [_Requested.of(asked, request=asked.view) for asked in self._queue.open_requests()]
 
-    async def _get_any(self, call: RpcCall) -> Json:
+    async def _get_any(self, call: RpcCall) -> dict[str, _Snapshot]:
         record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
         if record is None:
             raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
         return {"approval": _snapshot(record)}
 
-    async def _history(self, call: RpcCall) -> Json:
+    async def _history(self, call: RpcCall) -> dict[str, list[_Snapshot]]:
         limit = read_params(call.params, _HistoryParams, call.method).limit
         return {"items": [_snapshot(record) for record in self._queue.history()[:limit]]}
 
-    async def _empty_list(self, call: RpcCall) -> list[Json]:
+    async def _empty_list(self, call: RpcCall) -> list[str]:
         return []
 
-    async def _empty_grants(self, call: RpcCall) -> Json:
+    async def _empty_grants(self, call: RpcCall) -> dict[str, list[str]]:
         return {"grants": []}
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
     def _publish_request(self, request: ExecApprovalRequest) -> None:
-        self._publish(RpcEvent(name="exec.approval.requested", payload=_event_payload(request), scope=APPROVALS))
+        payload = _Requested.of(request, request=request.view)
+        self._publish(RpcEvent(name="exec.approval.requested", payload=payload, scope=APPROVALS))
 
     def _publish_outcome(self, settled: tuple[ExecApprovalRequest, ExecApprovalOutcome]) -> None:
         asked, outcome = settled
@@ -289,84 +347,57 @@ def _unknown_approval_error() -> RpcError:
     return RpcError("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": remedy})
 
 
-def _request_view(params: _RequestParams, *, node_id: str | None, host: str | None) -> Json:
+def _request_view(params: _RequestParams, *, node_id: str | None, host: str | None) -> ExecApprovalView:
     """The question as operators see it, made from what would run. Raises RpcError when its parts contradict."""
     plan = params.system_run_plan
     argv = reconcile("commandArgv", plan.argv if plan else None, params.command_argv)
     texts = (params.command, params.raw_command, params.command_text, plan.command_text if plan else None)
     command = display_command(argv, [text for text in texts if text is not None], params.env or {})
-    shown: Json = {
-        "command": command,
-        "commandArgv": None if argv is None else list(argv),
-        "cwd": _optional_path(reconcile("cwd", plan.cwd if plan else None, params.cwd)),
-        "host": host,
-        "nodeId": node_id,
-        "security": params.security,
-        "ask": params.ask,
-        "warningText": None if params.warning_text is None else escape_unsafe(params.warning_text),
-        "agentId": _optional_line(reconcile("agentId", plan.agent_id if plan else None, params.agent_id)),
-        "resolvedPath": _optional_path(params.resolved_path),
-        "sessionKey": reconcile("sessionKey", plan.session_key if plan else None, params.session_key),
-        "runId": params.run_id,
-        "toolCallId": params.tool_call_id,
-    }
-    return shown
-
-
-def _optional_line(text: str | None) -> str | None:
-    return None if text is None else escape_line(text)
+    agent_id = reconcile("agentId", plan.agent_id if plan else None, params.agent_id)
+    return ExecApprovalView(
+        command=command,
+        command_argv=argv,
+        cwd=_optional_path(reconcile("cwd", plan.cwd if plan else None, params.cwd)),
+        host=host,
+        node_id=node_id,
+        security=params.security,
+        ask=params.ask,
+        warning_text=None if params.warning_text is None else escape_unsafe(params.warning_text),
+        agent_id=None if agent_id is None else escape_line(agent_id),
+        resolved_path=_optional_path(params.resolved_path),
+        session_key=reconcile("sessionKey", plan.session_key if plan else None, params.session_key),
+        run_id=params.run_id,
+        tool_call_id=params.tool_call_id,
+    )
 
 
 def _optional_path(text: str | None) -> str | None:
     return None if text is None else escape_line(escape_command(text))
 
 
-def _times(approval: ExecApprovalRequest) -> Json:
-    return {"id": approval.id, "createdAtMs": approval.created_at_ms, "expiresAtMs": approval.expires_at_ms}
+def _presentation(approval: ExecApprovalRequest) -> _Presentation:
+    view = approval.view
+    return _Presentation(
+        kind="exec",
+        command_text=view.command,
+        warning_text=view.warning_text,
+        host=view.host,
+        node_id=view.node_id,
+        agent_id=view.agent_id,
+        allowed_decisions=view.allowed_decisions,
+    )
 
 
-def _decision_result(approval: ExecApprovalRequest, outcome: ExecApprovalOutcome, *, reason: bool) -> Json:
-    return {**_times(approval), "decision": outcome.decision} | ({"terminalReason": outcome.reason} if reason else {})
-
-
-def _event_payload(approval: ExecApprovalRequest) -> Json:
-    return {"approvalKind": "exec", **_times(approval), "request": approval.view}
-
-
-def _presentation(approval: ExecApprovalRequest) -> Json:
-    request = approval.view
-    return {
-        "kind": "exec",
-        "commandText": request["command"],
-        "commandPreview": None,
-        "warningText": request["warningText"],
-        "host": request["host"],
-        "nodeId": request["nodeId"],
-        "agentId": request["agentId"],
-        "allowedDecisions": list(approval.allowed),
-    }
-
-
-def _snapshot(record: ExecApprovalRecord) -> Json:
-    """In the shape of `approval.get`."""
+def _snapshot(record: ExecApprovalRecord) -> _Snapshot:
     asked, outcome = record.request, record.outcome
-    snapshot: Json = {
-        **_times(asked),
-        "status": "pending",
-        "presentation": _presentation(asked),
-        "urlPath": f"/approve/{asked.id}",
-        "source": {},
-    }
+    snapshot = _Snapshot.of(asked, status="pending", presentation=_presentation(asked), url_path=f"/approve/{asked.id}")
     if outcome is None:
         return snapshot
-    snapshot |= {"status": _STATUS[outcome.reason], "resolvedAtMs": outcome.at_ms, "reason": outcome.reason}
-    if outcome.reason == "user":
-        snapshot |= {
-            "status": "denied" if outcome.decision == "deny" else "allowed",
-            "decision": outcome.decision,
-            "resolver": {"kind": "device", "id": outcome.by},
-        }
-    return snapshot
+    ended = replace(snapshot, status=_STATUS[outcome.reason], resolved_at_ms=outcome.at_ms, reason=outcome.reason)
+    if outcome.reason != "user":
+        return ended
+    status = "denied" if outcome.decision == "deny" else "allowed"
+    return replace(ended, status=status, decision=outcome.decision, resolver={"kind": "device", "id": outcome.by})
 
 
 _STATUS: Final = {"user": "denied", "timeout": "expired", "no-route": "denied", "run-aborted": "cancelled"}

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
-from ...core.model import Json
 from ...core.rpc import RpcError
 from ...core.sessions import now_ms
 from ...core.signal import Signal
@@ -57,13 +57,31 @@ class ApprovalRequester(Struct, frozen=True, kw_only=True):
         )
 
 
+class ExecApprovalView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The question as operators see it, in the shape of `exec.approval.requested`."""
+
+    command: str
+    command_argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    host: str | None = None
+    node_id: str | None = None
+    security: str | None = None
+    ask: str | None = None
+    warning_text: str | None = None
+    agent_id: str | None = None
+    resolved_path: str | None = None
+    session_key: str | None = None
+    run_id: str | None = None
+    tool_call_id: str | None = None
+    allowed_decisions: tuple[ExecApprovalDecision, ...] = DECISIONS
+    unavailable_decisions: tuple[ExecApprovalDecision, ...] | UnsetType = UNSET
+
+
 class ExecApprovalRequest(Struct, frozen=True, kw_only=True):
     id: str
-    view: Json
-    """As operators see it, in the shape of `exec.approval.requested`."""
+    view: ExecApprovalView
     created_at_ms: int
     expires_at_ms: int
-    allowed: tuple[ExecApprovalDecision, ...]
     requester: ApprovalRequester
     on_behalf_of: frozenset[str] = frozenset()
     """Credentials of the callers a node worked for when it asked."""
@@ -147,9 +165,9 @@ class ExecApprovalQueue:
             raise RpcError("who began the command can't allow it; another operator must", kind="FORBIDDEN")
         if question.reviewers and by.name not in question.reviewers and decision != "deny":
             raise RpcError("this approval is for other reviewers", kind="FORBIDDEN")
-        if decision not in question.allowed:
-            allowed = ", ".join(question.allowed)
-            raise RpcError(f"{decision} can't be chosen here; allowed: {allowed}")
+        allowed = question.view.allowed_decisions
+        if decision not in allowed:
+            raise RpcError(f"{decision} can't be chosen here; allowed: {', '.join(allowed)}")
         withdrawn = question.requester.is_same(by)
         self._settle(record, None if withdrawn else decision, "run-aborted" if withdrawn else "user", by.name)
         return record.outcome_future.result()
@@ -193,7 +211,7 @@ class ExecApprovalQueue:
 
 
 def new_approval_request(
-    view: Json,
+    view: ExecApprovalView,
     *,
     requester: ApprovalRequester,
     seconds: float,
@@ -205,14 +223,13 @@ def new_approval_request(
     clock: Callable[[], int] = now_ms,
 ) -> ExecApprovalRequest:
     at = clock()
-    allowed = DECISIONS if allow_always else tuple(each for each in DECISIONS if each != "allow-always")
-    refused = {} if allow_always else {"unavailableDecisions": ["allow-always"]}
+    if not allow_always:
+        view = replace(view, allowed_decisions=("allow-once", "deny"), unavailable_decisions=("allow-always",))
     return ExecApprovalRequest(
         id=id or str(uuid.uuid4()),
-        view=view | {"allowedDecisions": list(allowed)} | refused,
+        view=view,
         created_at_ms=at,
         expires_at_ms=at + int(seconds * 1000),
-        allowed=allowed,
         requester=requester,
         on_behalf_of=on_behalf_of,
         reviewers=frozenset(reviewers),

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
-from ...core.model import Json
 from ...core.rpc import RpcError
 from .values import NodeConnection
 
@@ -38,10 +37,39 @@ class NodePayload(Struct, frozen=True):
     raw_json: bytes
 
 
-class NodeDisconnected(RpcError):
-    def __init__(self, node_id: str) -> None:
-        message = f"node {node_id[:12]} left before it answered; whether it carried the command out is unknown"
-        super().__init__(message, kind="UNAVAILABLE", details=_error_details("DISCONNECTED", message))
+class NodeCallError(RpcError):
+    """A call that failed on the node, or on the way to it or back."""
+
+    def __init__(
+        self,
+        node_code: str,
+        message: str,
+        *,
+        text: str | None = None,
+        dispatched: bool = True,
+        retryable: bool | None = None,
+        **details: str,
+    ) -> None:
+        """`text` is read by people instead of code and message. `dispatched`: the node may have received the call."""
+        error = {"code": node_code, "message": message}
+        super().__init__(
+            text or f"{node_code}: {message}",
+            kind="UNAVAILABLE",
+            retryable=retryable,
+            details={**details, "nodeError": error, "nodeCommandDispatched": dispatched},
+        )
+        self.node_code, self.dispatched = node_code, dispatched
+
+
+class _InvokeRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The event `node.invoke.request`."""
+
+    id: str
+    node_id: str
+    command: str
+    params_json: str | UnsetType = field(name="paramsJSON")
+    timeout_ms: int
+    idempotency_key: str
 
 
 class NodeCalls:
@@ -59,9 +87,7 @@ class NodeCalls:
             >= MAX_PENDING_CALLS
         ):
             message = f"the node is at work on {MAX_PENDING_CALLS} calls already; try again when some have ended"
-            raise RpcError(
-                message, kind="UNAVAILABLE", retryable=True, details=_error_details("BUSY", message, dispatched=False)
-            )
+            raise NodeCallError("BUSY", message, text=message, retryable=True, dispatched=False)
         id = str(uuid.uuid4())
         pending = _PendingCall(connection.connection_id, connection.node_id, progress, invocation.caller_credentials)
         self._pending[id] = pending
@@ -73,10 +99,7 @@ class NodeCalls:
             answered = True
             return payload
         except TimeoutError:
-            message = "node invoke timed out"
-            raise RpcError(
-                f"TIMEOUT: {message}", kind="UNAVAILABLE", details=_error_details("TIMEOUT", message)
-            ) from None
+            raise NodeCallError("TIMEOUT", "node invoke timed out") from None
         except RpcError:
             answered = True
             raise
@@ -95,10 +118,7 @@ class NodeCalls:
     def fail(self, connection_id: str, id: str, code: str, message: str) -> bool:
         answer = self._open_future(connection_id, id)
         if answer is not None:
-            message = message[:MAX_ERROR_LENGTH]
-            answer.set_exception(
-                RpcError(f"{code}: {message}", kind="UNAVAILABLE", details=_error_details(code, message))
-            )
+            answer.set_exception(NodeCallError(code, message[:MAX_ERROR_LENGTH]))
         return answer is not None
 
     def report_progress(self, connection_id: str, id: str, number: int, text: str) -> bool:
@@ -120,7 +140,9 @@ class NodeCalls:
         """The connection has ended: its calls get no answer any more."""
         for waiting in self._pending.values():
             if waiting.connection_id == connection_id and not waiting.answer.done():
-                waiting.answer.set_exception(NodeDisconnected(waiting.node_id))
+                name = waiting.node_id[:12]
+                message = f"node {name} left before it answered; whether it carried the command out is unknown"
+                waiting.answer.set_exception(NodeCallError("DISCONNECTED", message, text=message))
 
     def _open_future(self, connection_id: str, id: str) -> "asyncio.Future[NodePayload] | None":
         waiting = self._pending.get(id)
@@ -135,35 +157,24 @@ class _PendingCall:
     def __init__(
         self, connection_id: str, node_id: str, progress: ProgressCallback | None, caller_credentials: tuple[str, ...]
     ) -> None:
-        self.caller_credentials = caller_credentials
-        self.connection_id = connection_id
-        self.node_id = node_id
-        self.progress = progress
+        self.caller_credentials, self.connection_id = caller_credentials, connection_id
+        self.node_id, self.progress = node_id, progress
         self.last_progress = -1
         self.answer: asyncio.Future[NodePayload] = asyncio.get_running_loop().create_future()
 
 
-def not_connected_error(node_id: str) -> RpcError:
-    message = f"node not connected: {node_id[:12]}; start it, or see node.list for those that are"
-    return RpcError(
-        message,
-        kind="UNAVAILABLE",
-        details={"code": "NOT_CONNECTED", **_error_details("NOT_CONNECTED", "node not connected", dispatched=False)},
+def not_connected_error(node_id: str) -> NodeCallError:
+    code, text = "NOT_CONNECTED", f"node not connected: {node_id[:12]}; start it, or see node.list for those that are"
+    return NodeCallError(code, "node not connected", text=text, dispatched=False, code=code)
+
+
+def _request_payload(id: str, node_id: str, invocation: NodeInvocation) -> _InvokeRequest:
+    params = invocation.params
+    return _InvokeRequest(
+        id=id,
+        node_id=node_id,
+        command=invocation.command,
+        params_json=UNSET if params is None else msgspec.json.encode(params).decode(),
+        timeout_ms=int(invocation.seconds * 1000),
+        idempotency_key=invocation.idempotency_key or id,
     )
-
-
-def _request_payload(id: str, node_id: str, invocation: NodeInvocation) -> Json:
-    params = None if invocation.params is None else msgspec.json.encode(invocation.params).decode()
-    request: Json = {
-        "id": id,
-        "nodeId": node_id,
-        "command": invocation.command,
-        "paramsJSON": params,
-        "timeoutMs": int(invocation.seconds * 1000),
-        "idempotencyKey": invocation.idempotency_key or id,
-    }
-    return request if params is not None else {key: value for key, value in request.items() if key != "paramsJSON"}
-
-
-def _error_details(code: str, message: str, *, dispatched: bool = True) -> Json:
-    return {"nodeError": {"code": code, "message": message}, "nodeCommandDispatched": dispatched}

@@ -1,6 +1,6 @@
 """What the usual commands of nodes do, for nodes that do not describe them. Pure."""
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -22,15 +22,13 @@ INTERNAL_COMMANDS: Final = (
 """Commands that gateways and apps use between each other; not offered to models."""
 
 
-def _object_schema(required: tuple[str, ...] = (), **properties: Any) -> Json:
-    schema: Json = {"type": "object", "properties": {name: _property(spec) for name, spec in properties.items()}}
-    return schema | ({"required": list(required)} if required else {})
-
-
-def _property(spec: Any) -> Json:
-    kind, description = spec
-    items = {"items": {"type": "string"}} if kind == "array" else {}
-    return {"type": kind, "description": description} | items
+def _object_schema(required: tuple[str, ...] = (), **properties: tuple[str, str]) -> Json:
+    """`properties`: type and description of each."""
+    described = {
+        name: {"type": kind, "description": text} | ({"items": {"type": "string"}} if kind == "array" else {})
+        for name, (kind, text) in properties.items()
+    }
+    return {"type": "object", "properties": described} | ({"required": list(required)} if required else {})
 
 
 COMMAND_DESCRIPTIONS: Final = {

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ...core.fields import NonEmptyStr
-from ...core.model import Json
+from ...core.json_values import drop_none
 from ...core.rpc import ADMIN, RpcCall, RpcError, RpcMethod, read_params
 from ...net.files import StateBroken, read_if_exists, write_atomic
 from .permissions import EXEC_APPROVALS_COMMANDS
@@ -21,9 +21,6 @@ from .rpc_methods import NodeService
 FILE_NAME: Final = "exec-approvals.json"
 MAX_ENTRIES: Final = 1000  # of an allow list
 NODE_TIMEOUT: Final = 30.0  # a node reads or writes one small file
-
-BUILTIN_DEFAULTS: Final = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
-"""What applies where the file sets nothing, as in OpenClaw's own gateway."""
 
 SecurityMode = Literal["deny", "allowlist", "full"]
 AskMode = Literal["off", "on-miss", "always"]
@@ -47,6 +44,10 @@ class ExecDefaults(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     auto_allow_skills: bool | None = None
 
 
+BUILTIN_DEFAULTS: Final = ExecDefaults(security="full", ask="off", ask_fallback="deny", auto_allow_skills=False)
+"""What applies where the file sets nothing, as in OpenClaw's own gateway."""
+
+
 class AgentExecRules(ExecDefaults, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     allowlist: Annotated[tuple[ExecAllowlistEntry, ...], Meta(max_length=MAX_ENTRIES)] | None = None
 
@@ -60,6 +61,16 @@ class ExecApprovalsFile(Struct, frozen=True, kw_only=True):
 class _SetParams(Struct, frozen=True, rename="camel"):
     file: ExecApprovalsFile
     base_hash: str | None = None
+
+
+class ExecApprovalsSnapshot(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer of `exec.approvals.get`."""
+
+    path: str
+    exists: bool
+    hash: str
+    file: ExecApprovalsFile
+    resolved_defaults: ExecDefaults
 
 
 class _NodeParams(Struct, frozen=True, rename="camel"):
@@ -82,10 +93,10 @@ class ExecApprovalsMethods:
             RpcMethod("exec.approvals.node.set", ADMIN, self._node_set),
         )
 
-    async def _get(self, call: RpcCall) -> Json:
+    async def _get(self, call: RpcCall) -> ExecApprovalsSnapshot:
         return await asyncio.to_thread(self._snapshot)
 
-    async def _set(self, call: RpcCall) -> Json:
+    async def _set(self, call: RpcCall) -> ExecApprovalsSnapshot:
         wanted = read_params(call.params, _SetParams, call.method)
         if not wanted.base_hash:
             raise RpcError("exec approvals base hash required; re-run exec.approvals.get and retry")
@@ -103,14 +114,14 @@ class ExecApprovalsMethods:
 
     # ---- the file --------------------------------------------------------------------------------------------------
 
-    def _write_file(self, rules: ExecApprovalsFile, base_hash: str) -> Json:
-        if base_hash != self._snapshot()["hash"]:
+    def _write_file(self, rules: ExecApprovalsFile, base_hash: str) -> ExecApprovalsSnapshot:
+        if base_hash != self._snapshot().hash:
             raise RpcError("exec approvals changed since last load; re-run exec.approvals.get and retry")
         agents = {name: _with_ids(agent) for name, agent in rules.agents.items()}
         write_atomic(self._path, msgspec.json.format(msgspec.json.encode(replace(rules, agents=agents))))
         return self._snapshot()
 
-    def _snapshot(self) -> Json:
+    def _snapshot(self) -> ExecApprovalsSnapshot:
         """Raises StateBroken: rules that can't be read are never treated as none."""
         data = read_if_exists(self._path)
         try:
@@ -121,13 +132,13 @@ class ExecApprovalsMethods:
             raise StateBroken(
                 f"{self._path} is no file of exec approvals; correct it, or remove it to start with none"
             ) from exc
-        return {
-            "path": str(self._path),
-            "exists": data is not None,
-            "hash": hashlib.sha256(data or b"").hexdigest(),
-            "file": {"version": 1, "defaults": {}, "agents": {}} | msgspec.to_builtins(rules),
-            "resolvedDefaults": BUILTIN_DEFAULTS | msgspec.to_builtins(rules.defaults),
-        }
+        return ExecApprovalsSnapshot(
+            path=str(self._path),
+            exists=data is not None,
+            hash=hashlib.sha256(data or b"").hexdigest(),
+            file=rules,
+            resolved_defaults=replace(BUILTIN_DEFAULTS, **drop_none(asdict(rules.defaults))),
+        )
 
 
 def _with_ids(agent: AgentExecRules) -> AgentExecRules:

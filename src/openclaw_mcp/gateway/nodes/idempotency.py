@@ -4,28 +4,30 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ...core.model import Json
 from ...core.rpc import RpcError
+from .calls import NodeCallError
 
 CACHE_SECONDS: Final = 600.0  # seconds; retries come within minutes
 MAX_CACHED_ANSWERS: Final = 1000  # answers
-MAX_CACHED_BYTES: Final = 64 << 10  # bytes of an answer; a picture is not entry, and taking another one does no harm
+MAX_CACHED_BYTES: Final = 64 << 10  # bytes of an answer; a picture is not kept, and taking another one does no harm
+
+Answer = TypeVar("Answer")
 
 
-class IdempotencyCache:
+class IdempotencyCache(Generic[Answer]):
     """Caches answers, and lets a repeated request wait for the first one's answer."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entries: dict[tuple[str, str], _CachedAnswer] = {}
+        self._entries: dict[tuple[str, str], _CachedAnswer[Answer]] = {}
 
     async def run_once(
-        self, node_id: str, key: str, request: Any, run: Callable[[], Awaitable[tuple[Json, int]]]
-    ) -> Json:
+        self, node_id: str, key: str, request: Any, run: Callable[[], Awaitable[tuple[Answer, int]]]
+    ) -> Answer:
         """`run`'s answer (it returns the size too), or the one already given to this key. Raises RpcError, and again
         if it did so the first time."""
         self._sweep()
@@ -41,7 +43,7 @@ class IdempotencyCache:
         except RpcError as fault:
             entry.answer.set_exception(fault)
             entry.answer.exception()  # retrieved: it is raised to the caller below
-            if not _did_dispatch(fault):
+            if not isinstance(fault, NodeCallError) or not fault.dispatched:
                 del self._entries[node_id, key]
             raise
         except BaseException:
@@ -63,14 +65,9 @@ class IdempotencyCache:
                 del self._entries[key]
 
 
-class _CachedAnswer:
+class _CachedAnswer(Generic[Answer]):
     __slots__ = ("answer", "at", "digest")
 
     def __init__(self, digest: bytes, at: float) -> None:
-        self.digest = digest
-        self.at = at
-        self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-
-
-def _did_dispatch(error: RpcError) -> bool:
-    return isinstance(error.details, dict) and error.details.get("nodeCommandDispatched") is True
+        self.digest, self.at = digest, at
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

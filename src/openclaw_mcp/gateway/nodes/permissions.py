@@ -44,10 +44,7 @@ def scope_to_invoke(command: str) -> str:
 
 def read_deny_patterns(nodes: dict[str, Any]) -> tuple[str, ...]:
     """`commands.deny` of the config's `gateway.nodes`, or its older name; * and ? are wildcards."""
-    listed = _section(nodes, "commands").get("deny", nodes.get("denyCommands"))
+    commands, listed = nodes.get("commands"), nodes.get("denyCommands")
+    if isinstance(commands, dict):
+        listed = commands.get("deny", listed)
     return tuple(each for each in listed if isinstance(each, str)) if isinstance(listed, list) else ()
-
-
-def _section(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}

@@ -34,8 +34,7 @@ class NodeRegistry:
         """Emitted when a request has become needless or was replaced by another: no operator refused the node."""
         self.changed: Signal[str] = Signal()
         """Emits the id of a node whose approval or presence changed."""
-        self._repository = repository
-        self._deny_patterns = deny_patterns
+        self._repository, self._deny_patterns = repository, deny_patterns
         self._records: dict[str, NodeRecord] = {}
         self._pair_requests: dict[str, NodePairRequest] = {}
         self._connections: dict[str, dict[str, NodeConnection]] = {}

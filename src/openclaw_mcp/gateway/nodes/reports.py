@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 
 from ...core.fields import NonEmptyStr
 from ...core.json_nesting import JsonTooDeep, decode_json
-from ...core.model import Json
 from ...core.rpc import SAFE_INTEGER, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ...core.signal import Signal
 from .command_docs import MCP_CALL
@@ -65,10 +64,9 @@ class NodeReports:
     def __init__(self, registry: NodeRegistry, publish: Publish) -> None:
         self.changed: Signal[str] = Signal()
         """Emits the id of a node that described its tools again."""
-        self._registry = registry
-        self._publish = publish
+        self._registry, self._publish = registry, publish
         self._tools: dict[str, tuple[NodeToolDescription, ...]] = {}
-        self._stats: dict[str, Json] = {}
+        self._stats: dict[str, HostStats] = {}
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -88,48 +86,43 @@ class NodeReports:
         allowed = set(self._registry.commands(node_id))
         return [tool for tool in self._tools.get(connection.connection_id, ()) if tool.command in allowed]
 
-    def extra_view(self, node_id: str) -> Json:
-        """What `node.list` adds."""
-        view: Json = {"nodePluginTools": msgspec.to_builtins(self.tools(node_id))}
-        return view | ({"hostStats": self._stats[node_id]} if node_id in self._stats else {})
+    def stats(self, node_id: str) -> HostStats | None:
+        return self._stats.get(node_id)
 
     def on_disconnect(self, node_id: str, connection_id: str) -> None:
         self._tools.pop(connection_id, None)
         if self._registry.connection_of(node_id) is None:
             self._stats.pop(node_id, None)
 
-    async def _update_tools(self, call: RpcCall) -> Json:
+    async def _update_tools(self, call: RpcCall) -> dict[str, bool | str | Sequence[NodeToolDescription]]:
         node_id, connection = call.caller.name, call.peer.id
         wanted = read_params(call.params, _ToolsParams, call.method).tools
-        told = [_parse_tool(entry, call.method) for entry in wanted]
-        tools = tuple(
-            {(tool.plugin_id, tool.name): tool for tool in told}.values()
-        )  # report twice: as it was report last
+        described = [_parse_tool(entry, call.method) for entry in wanted]
+        tools = tuple({(tool.plugin_id, tool.name): tool for tool in described}.values())  # of two, the last counts
         if self._registry.has_connection(node_id, connection):
             self._tools[connection] = tools
             self.changed.emit(node_id)
-        return {"ok": True, "nodeId": node_id, "tools": msgspec.to_builtins(self.tools(node_id))}
+        return {"ok": True, "nodeId": node_id, "tools": self.tools(node_id)}
 
-    async def _on_event(self, call: RpcCall) -> Json:
+    async def _on_event(self, call: RpcCall) -> dict[str, bool | str]:
         report = read_params(call.params, _EventParams, call.method)
         payload = (
             _decode_payload(report.payload_json, call.method) if report.payload_json is not None else report.payload
         )
         node_id = call.caller.name
         if report.event == STATS_EVENT:
-            stats: Json = msgspec.to_builtins(read_params(payload, HostStats, STATS_EVENT))
-            self._stats[node_id] = stats
+            self._stats[node_id] = stats = read_params(payload, HostStats, STATS_EVENT)
             self._publish(RpcEvent(name="node.hostStats", payload={"nodeId": node_id, "hostStats": stats}))
-            return {"ok": True, "event": report.event, "handled": True, "reason": "updated"}
-        if report.event == ALIVE_EVENT:
+        elif report.event == ALIVE_EVENT:
             self._registry.record_contact(node_id, ALIVE_EVENT)
-            return {"ok": True, "event": report.event, "handled": True, "reason": "updated"}
-        return {"ok": True, "event": report.event, "handled": False, "reason": "unsupported_event"}
+        else:
+            return {"ok": True, "event": report.event, "handled": False, "reason": "unsupported_event"}
+        return {"ok": True, "event": report.event, "handled": True, "reason": "updated"}
 
-    async def _acknowledge(self, call: RpcCall) -> Json:
+    async def _acknowledge(self, call: RpcCall) -> dict[str, bool]:
         return {"ok": True}
 
-    async def _empty_bins(self, call: RpcCall) -> Json:
+    async def _empty_bins(self, call: RpcCall) -> dict[str, list[str]]:
         return {"bins": []}
 
 

@@ -27,10 +27,11 @@ from ...core.rpc import (
 )
 from ...core.sessions import now_ms
 from . import permissions
-from .calls import NodeCalls, NodeInvocation, NodePayload, ProgressCallback, not_connected_error
+from .calls import NodeCallError, NodeCalls, NodeInvocation, NodePayload, ProgressCallback, not_connected_error
 from .idempotency import IdempotencyCache
 from .pending import PendingNodeRequests
 from .registry import NodeRegistry
+from .reports import NodeReports
 from .values import NodeConnection, NodePairRequest, NodePairResult, NodeRecord
 from .views import node_view, pair_entry_view, pair_request_view
 
@@ -65,6 +66,14 @@ class _InvokeParams(Struct, frozen=True, rename="camel"):
     timeout_ms: Annotated[int, Meta(ge=0, le=SAFE_INTEGER)] | None = None
 
 
+class _InvokeResult(Struct, frozen=True, kw_only=True):
+    ok: bool = True
+    node_id: str = msgspec.field(name="nodeId")
+    command: str
+    payload: msgspec.Raw
+    payload_json: str | UnsetType = msgspec.field(name="payloadJSON")
+
+
 class _NodeError(Struct, frozen=True):
     code: str = "FAILED"
     message: str = "the node gave no reason"
@@ -91,21 +100,19 @@ class NodeService:
     def __init__(
         self,
         registry: NodeRegistry,
+        reports: NodeReports,
         publish: Publish,
         *,
         unpair: Callable[[str], Awaitable[None]],
-        extra_view: Callable[[str], Json] = lambda _: {},
         credentials: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         """`unpair` removes the pairing of a node's device, which ends its connections; `credentials` are those that a
         connection has shown."""
         self._credentials = credentials
-        self._registry = registry
-        self._publish = publish
-        self._unpair = unpair
-        self._extra_view = extra_view
+        self._registry, self._reports = registry, reports
+        self._publish, self._unpair = publish, unpair
         self._calls = NodeCalls()
-        self._idempotency = IdempotencyCache()
+        self._idempotency: IdempotencyCache[_InvokeResult] = IdempotencyCache()
         self._pending = PendingNodeRequests(registry)
         registry.pair_requested.connect(self._publish_pair_request)
         registry.pair_settled.connect(self._announce_pair_result)
@@ -159,8 +166,8 @@ class NodeService:
         for attempt in range(1, NOT_READY_TRIES):
             try:
                 return await self._calls.invoke(connection, invocation, progress)
-            except RpcError as fault:
-                if not _has_error_code(fault, "NODE_NOT_READY"):
+            except NodeCallError as fault:
+                if fault.node_code != "NODE_NOT_READY":
                     raise
             await asyncio.sleep(NOT_READY_PAUSE * attempt)
             connection = self._authorize(node_id, command)
@@ -179,7 +186,7 @@ class NodeService:
             raise RpcError(f'node command not allowed: "{command}" {details["reason"]}', details=details)
         return connection
 
-    async def _invoke(self, call: RpcCall) -> Json:
+    async def _invoke(self, call: RpcCall) -> _InvokeResult:
         wanted = read_params(call.params, _InvokeParams, call.method)
         scope = permissions.scope_to_invoke(wanted.command)
         if not has_scope(call.caller.scopes, scope):
@@ -189,7 +196,7 @@ class NodeService:
             raise RpcError(reason, details={"command": wanted.command})
         seconds = min((wanted.timeout_ms or DEFAULT_SECONDS * 1000) / 1000, MAX_SECONDS)
 
-        async def run() -> tuple[Json, int]:
+        async def run() -> tuple[_InvokeResult, int]:
             payload = await self.invoke(
                 wanted.node_id,
                 wanted.command,
@@ -198,14 +205,19 @@ class NodeService:
                 idempotency_key=wanted.idempotency_key,
                 caller_credentials=self._credentials(call.peer.id),
             )
-            return _invoke_result(wanted.node_id, wanted.command, payload), len(payload.raw_json)
+            size = len(payload.raw_json)
+            text = payload.raw_json.decode() if size <= MAX_DUPLICATED_BYTES else UNSET
+            answer = _InvokeResult(
+                node_id=wanted.node_id, command=wanted.command, payload=msgspec.Raw(payload.raw_json), payload_json=text
+            )
+            return answer, size
 
         request = (wanted.command, wanted.params)
         return await self._idempotency.run_once(wanted.node_id, wanted.idempotency_key, request, run)
 
     # ---- messages of nodes-----------------------------------------------------------------------------------------
 
-    async def _on_result(self, call: RpcCall) -> Json:
+    async def _on_result(self, call: RpcCall) -> dict[str, bool]:
         result = read_params(call.params, _ResultParams, call.method)
         if result.node_id not in (None, call.caller.name):
             raise RpcError("nodeId mismatch: a node answers for itself alone")
@@ -224,7 +236,7 @@ class NodeService:
                 taken = self._calls.fail(call.peer.id, result.id, "BAD_PAYLOAD", reason)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
 
-    async def _on_progress(self, call: RpcCall) -> Json:
+    async def _on_progress(self, call: RpcCall) -> dict[str, bool]:
         progress = read_params(call.params, _ProgressParams, call.method)
         taken = self._calls.report_progress(call.peer.id, progress.invoke_id, progress.seq, progress.chunk)
         return {"ok": True} if taken else {"ok": True, "ignored": True}
@@ -249,37 +261,33 @@ class NodeService:
             self._registry.pair_request_of(node_id),
             commands=self._registry.commands(node_id),
             last_contact=self._registry.last_contact(node_id),
-            extra=self._extra_view(node_id),
+            tools=self._reports.tools(node_id),
+            stats=self._reports.stats(node_id),
         )
 
-    async def _list_pairs(self, call: RpcCall) -> Json:
+    async def _list_pairs(self, call: RpcCall) -> dict[str, list[Json]]:
+        pending = [pair_request_view(request) for request in self._registry.pair_requests()]
         paired = [known for known in self._registry.all() if known.approved_at_ms is not None]
-        return {
-            "pending": [pair_request_view(request) for request in self._registry.pair_requests()],
-            "paired": [
-                pair_entry_view(known, name=known.name, last_contact=self._registry.last_contact(known.node_id))
-                for known in paired
-            ],
-        }
+        contact = self._registry.last_contact
+        return {"pending": pending, "paired": [pair_entry_view(known, contact(known.node_id)) for known in paired]}
 
-    async def _approve(self, call: RpcCall) -> Json:
+    async def _approve(self, call: RpcCall) -> dict[str, str | Json]:
         request_id = read_params(call.params, _RequestParams, call.method).request_id
         known = await self._registry.approve(request_id, scopes=call.caller.scopes)
-        node = pair_entry_view(known, name=known.name, last_contact=self._registry.last_contact(known.node_id))
-        return {"requestId": request_id, "node": node}
+        return {"requestId": request_id, "node": pair_entry_view(known, self._registry.last_contact(known.node_id))}
 
-    async def _reject(self, call: RpcCall) -> Json:
+    async def _reject(self, call: RpcCall) -> dict[str, str]:
         request = self._registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
         return {"requestId": request.request_id, "nodeId": request.node_id}
 
-    async def _remove(self, call: RpcCall) -> Json:
+    async def _remove(self, call: RpcCall) -> dict[str, str]:
         node_id = read_params(call.params, _NodeParams, call.method).node_id
         await self._registry.remove(node_id)
         self._pending.forget(node_id)
         await self._unpair(node_id)
         return {"nodeId": node_id}
 
-    async def _rename(self, call: RpcCall) -> Json:
+    async def _rename(self, call: RpcCall) -> dict[str, str]:
         wanted = read_params(call.params, _RenameParams, call.method)
         name = wanted.display_name.strip()
         if not name or not name.isprintable():
@@ -308,13 +316,6 @@ def _payload(result: _ResultParams) -> NodePayload:
     return NodePayload(value, msgspec.json.encode(value))
 
 
-def _invoke_result(node_id: str, command: str, payload: NodePayload) -> Json:
-    answer: Json = {"ok": True, "nodeId": node_id, "command": command, "payload": msgspec.Raw(payload.raw_json)}
-    return answer | (
-        {"payloadJSON": payload.raw_json.decode()} if len(payload.raw_json) <= MAX_DUPLICATED_BYTES else {}
-    )
-
-
 def _strip_approval_claims(command: str, params: Any) -> Any:
     """A command's parameters as they are sent to the node: without a caller's claim that an operator approved it."""
     if command not in ("system.run", "system.run.prepare") or not isinstance(params, dict):
@@ -329,9 +330,3 @@ def _denial_reason(command: str, connection: NodeConnection, approved: tuple[str
     return (
         "is denied by gateway.nodes.commands.deny" if command in approved else "has not been approved: node.pair.list"
     )
-
-
-def _has_error_code(rpc_error: RpcError, code: str) -> bool:
-    details: Any = rpc_error.details
-    error: Any = details.get("nodeError") if isinstance(details, dict) else None
-    return isinstance(error, dict) and error.get("code") == code

@@ -28,6 +28,7 @@ from ...core.rpc import RpcError
 from ...core.signal import Signal
 from ...net.tasks import Tasks
 from .approval_queue import device_credential
+from .calls import NodeCallError
 from .command_docs import COMMAND_DESCRIPTIONS, INTERNAL_COMMANDS, MCP_CALL
 from .permissions import matches
 from .registry import NodeRegistry
@@ -98,12 +99,8 @@ class NodeToolSource:
         read_mcp: ReadMcp,
     ) -> None:
         self.changed: Signal[None] = Signal()
-        self.alias = alias
-        self._node_id = node_id
-        self._registry = registry
-        self._reports = reports
-        self._service = service
-        self._read_mcp = read_mcp
+        self.alias, self._node_id, self._registry, self._reports = alias, node_id, registry, reports
+        self._service, self._read_mcp = service, read_mcp
         self._specs: tuple[ToolSpec, ...] = ()
         self._tools: dict[str, NodeTool] = {}
         self.refresh()
@@ -137,7 +134,9 @@ class NodeToolSource:
                 caller_credentials=(device_credential(call.caller.name),) if call.caller.kind == "operator" else (),
             )
         except RpcError as fault:
-            raise _as_tool_error(fault) from None
+            if isinstance(fault, NodeCallError) and fault.node_code == "TIMEOUT":
+                raise ToolTimeout("the node did not answer in time and was told to stop") from None
+            raise ToolUnavailable(str(fault)) from None
         finally:
             await progress.flush()
         if tool.is_mcp_tool and isinstance(payload.value, dict):
@@ -178,12 +177,8 @@ class NodeToolSources:
         remove_source: Callable[[str], None],
         read_mcp: ReadMcp,
     ) -> None:
-        self._registry = registry
-        self._reports = reports
-        self._service = service
-        self._add_source = add_source
-        self._remove_source = remove_source
-        self._read_mcp = read_mcp
+        self._registry, self._reports, self._service = registry, reports, service
+        self._add_source, self._remove_source, self._read_mcp = add_source, remove_source, read_mcp
         self._sources: dict[str, NodeToolSource] = {}
         registry.changed.connect(self.refresh)
         reports.changed.connect(self.refresh)
@@ -225,27 +220,16 @@ def _tool_spec(name: str, tool: NodeTool, node_name: str) -> ToolSpec:
         description, schema = usual.description, usual.schema
     else:
         description, schema = f"Runs the command {command} there; it takes what the node expects.", None
+    if schema is None or schema.get("type") != "object":  # no other schema must reach a model's API
+        schema = {"type": "object"}
     return ToolSpec(
         name=name,
         title=f"{tool.title} on {node_name}",
         description=f"On the machine {node_name!r}: {description}"[:MAX_DESCRIPTION_LENGTH],
-        input_schema=_object_schema(schema),
+        input_schema=schema,
         effect=effect,
         deadline=CALL_TIMEOUT,
     )
-
-
-def _object_schema(schema: Json | None) -> Json:
-    """A node's schema, if it is one for an object; no other schema must reach a model's API."""
-    return schema if schema is not None and schema.get("type") == "object" else {"type": "object"}
-
-
-def _as_tool_error(rpc_error: RpcError) -> Exception:
-    details: Any = rpc_error.details
-    error: Any = details.get("nodeError") if isinstance(details, dict) else None
-    if isinstance(error, dict) and error.get("code") == "TIMEOUT":
-        return ToolTimeout("the node did not answer in time and was told to stop")
-    return ToolUnavailable(str(rpc_error))
 
 
 def to_tool_result(payload: Any, *, uri: str) -> ToolResult:

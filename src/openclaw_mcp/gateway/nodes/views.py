@@ -1,25 +1,30 @@
 """Nodes as the wire shows them: `node.list`, `node.describe`, `node.pair.list` and their events. Pure."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import to_builtins
 
+from ...core.json_values import drop_none
 from ...core.model import Json
-from .values import NodeConnection, NodeDescription, NodePairRequest, NodeRecord
+from .reports import HostStats, NodeToolDescription
+from .values import NodeConnection, NodePairRequest, NodeRecord
+
+LastContact = tuple[int | None, str | None]
+"""When a node last sent something, and what."""
 
 
 def pair_request_view(request: NodePairRequest) -> Json:
     """In the shape of `node.pair.requested`."""
-    view = {"requestId": request.request_id, "nodeId": request.node_id, **_description_view(request.description)}
-    view |= {"requiredApproveScopes": list(request.scopes), "silent": request.silent, "ts": request.ts}
-    return _drop_none(view | {"remoteIp": request.remote_ip})
+    view = {"caps": (), "commands": (), **to_builtins(request.description), "remoteIp": request.remote_ip}
+    view |= {"requestId": request.request_id, "nodeId": request.node_id, "ts": request.ts}
+    return drop_none(view | {"requiredApproveScopes": request.scopes, "silent": request.silent})
 
 
-def pair_entry_view(record: NodeRecord, *, name: str, last_contact: tuple[int | None, str | None]) -> Json:
+def pair_entry_view(record: NodeRecord, last_contact: LastContact) -> Json:
     """An approved node in `node.pair.list`."""
-    view = {"nodeId": record.node_id, **_description_view(record.face), "displayName": name}
-    view |= {"createdAtMs": record.created_at_ms, "approvedAtMs": record.approved_at_ms}
-    return _drop_none(view | {"lastSeenAtMs": last_contact[0], "lastSeenReason": last_contact[1]})
+    view = {"caps": (), "commands": (), **to_builtins(record.face), "displayName": record.name}
+    view |= {"nodeId": record.node_id, "createdAtMs": record.created_at_ms, "approvedAtMs": record.approved_at_ms}
+    return drop_none(view | {"lastSeenAtMs": last_contact[0], "lastSeenReason": last_contact[1]})
 
 
 def node_view(
@@ -28,20 +33,21 @@ def node_view(
     request: NodePairRequest | None,
     *,
     commands: tuple[str, ...],
-    last_contact: tuple[int | None, str | None],
-    extra: Json,
+    last_contact: LastContact,
+    tools: Sequence[NodeToolDescription],
+    stats: HostStats | None,
 ) -> Json:
     """A node in `node.list`: with the commands it may run, never merely those it offers."""
     approved = record.approved_at_ms is not None
     shown = connection.description if connection else record.face
-    view: Json = {
+    view = {
+        **to_builtins(shown),
         "nodeId": record.node_id,
-        **_description_view(shown),
         "displayName": record.label or shown.display_name or record.name,
-        "caps": list(record.face.caps) if approved else [],
-        "commands": list(commands),
+        "caps": record.face.caps if approved else (),
+        "commands": commands,
         "sessionHost": False,
-        "nodePluginTools": [],
+        "nodePluginTools": tools,
         "pathEnv": connection.path_env if connection else None,
         "remoteIp": connection.remote_ip if connection else None,
         "toolPrefix": record.alias,
@@ -53,22 +59,14 @@ def node_view(
         "approvedAtMs": record.approved_at_ms,
         "paired": True,
         "connected": connection is not None,
+        "hostStats": stats,
     }
     if request is not None:
         view |= {
             "approvalState": "pending-reapproval" if approved else "pending-approval",
             "pendingRequestId": request.request_id,
-            "pendingDeclaredCaps": list(request.description.caps),
-            "pendingDeclaredCommands": list(request.description.commands),
+            "pendingDeclaredCaps": request.description.caps,
+            "pendingDeclaredCommands": request.description.commands,
             "pendingDeclaredPermissions": request.description.permissions,
         }
-    return _drop_none(view | extra)
-
-
-def _description_view(description: NodeDescription) -> dict[str, Any]:
-    shown: dict[str, Any] = to_builtins(description)
-    return shown | {"caps": list(description.caps), "commands": list(description.commands)}
-
-
-def _drop_none(view: Json) -> Json:
-    return {key: value for key, value in view.items() if value is not None}
+    return drop_none(view)

@@ -83,9 +83,9 @@ async def open_nodes(
         reports = NodeReports(registry, gateway.publish)
         nodes = NodeService(
             registry,
+            reports,
             gateway.publish,
             unpair=lambda node_id: _unpair(gateway.pairing, node_id),
-            extra_view=reports.extra_view,
             credentials=peers.credentials,
         )
         approvals = ExecApprovals(

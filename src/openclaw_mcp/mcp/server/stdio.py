@@ -67,11 +67,12 @@ async def serve(
     pipe = _StdioConnection(server, caller, longest_line, handover.output, on_initialize)
     if handover.initialize is not None:
         pipe.apply_initialize(handover.initialize)
-    if handover.pending:
-        pipe.feed(handover.pending)
-        await asyncio.sleep(0)  # a first answer goes out before signals are handled: asyncio loads `inspect` for them
-    with _handle_signals(pipe.interrupt):
+    with _handle_signals(pipe.interrupt) as attach_handlers:
         try:
+            if handover.pending:
+                pipe.feed(handover.pending)
+                await asyncio.sleep(0)  # a first answer goes out before asyncio loads `inspect` for the handlers
+            attach_handlers()
             pipe.open_input()
             await pipe.end_of_input
         finally:
@@ -80,27 +81,41 @@ async def serve(
 
 
 @contextlib.contextmanager
-def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal to end stops the server in order; the second ends the process. Ignored ones stay ignored."""
+def _handle_signals(stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """The first signal to end stops the server in order; the second ends the process. Ignored ones stay ignored.
+
+    A signal that arrives before the yielded function is called takes effect then: a call may be running by that time,
+    and what it started must be ended too.
+    """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     loop = asyncio.get_running_loop()
-    numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    early: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: early.append(number))
+        for number in SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+
+    def attach_handlers() -> None:
+        for number in before:
+            loop.add_signal_handler(number, on_signal)
+        if early:
+            on_signal()
 
     def remove_handlers() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-        numbers.clear()
+        for number, handler in before.items():
+            if not loop.remove_signal_handler(number):
+                signal.signal(number, handler)
+        before.clear()
 
     def on_signal() -> None:
         remove_handlers()
         stop()
 
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
     try:
-        yield
+        yield attach_handlers
     finally:
         remove_handlers()
 

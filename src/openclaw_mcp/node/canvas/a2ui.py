@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ...core.errors import ToolArguments
+from ...core.fields import NonEmptyStr
 from ...core.model import Json
 
 VERSION: Final = "0.8"
@@ -26,11 +28,50 @@ class _InvalidMessage(Exception):
     """A message that is skipped."""
 
 
+class _SurfaceUpdate(Struct, frozen=True, rename="camel"):
+    surface_id: NonEmptyStr
+    components: list[Any]
+
+
+class _DataModelUpdate(Struct, frozen=True, rename="camel"):
+    surface_id: NonEmptyStr
+    contents: list[Any]
+    path: Any = None
+
+
+class _BeginRendering(Struct, frozen=True, rename="camel"):
+    surface_id: NonEmptyStr
+    root: str
+    styles: Any = None
+
+
+class _DeleteSurface(Struct, frozen=True, rename="camel"):
+    surface_id: Any = None
+
+
+_MESSAGES: Final = {
+    "surfaceUpdate": _SurfaceUpdate,
+    "dataModelUpdate": _DataModelUpdate,
+    "beginRendering": _BeginRendering,
+    "deleteSurface": _DeleteSurface,
+}
+
+
+class A2uiSurface(Struct):
+    """A surface as `a2ui.html` draws it."""
+
+    id: str
+    root: str | None = None
+    styles: Json = {}
+    components: dict[str, Any] = {}
+    data: Json = {}
+
+
 class Surfaces:
     """Everything shown, by surface. A bad line is skipped; the good ones around it count."""
 
     def __init__(self) -> None:
-        self._surfaces: dict[str, Json] = {}
+        self._surfaces: dict[str, A2uiSurface] = {}
 
     def push(self, jsonl: str) -> tuple[int, int]:
         """Take in lines; how many counted and how many were skipped. Raises ToolArguments before any counts."""
@@ -40,7 +81,7 @@ class Surfaces:
         if len(lines) > MAX_LINES:
             raise ToolArguments(f"jsonl exceeds maximum of {MAX_LINES} lines")
         messages = [_parse_line(line) for line in lines]
-        newer = next((kind for message in messages if message for kind in NEWER_MESSAGES & message.keys()), None)
+        newer = next((kind for message in messages for kind in NEWER_MESSAGES & message.keys()), None)
         if newer:
             raise ToolArguments(f"{newer} belongs to a newer A2UI; this canvas speaks {VERSION}")
         counted = sum(self._apply_message(message) for message in messages)
@@ -49,98 +90,79 @@ class Surfaces:
     def reset(self) -> None:
         self._surfaces.clear()
 
-    def to_page(self) -> list[Json]:
+    def to_page(self) -> list[A2uiSurface]:
         """What the page is to show, in the order the surfaces came."""
-        return [{"id": name, **surface} for name, surface in self._surfaces.items()]
+        return list(self._surfaces.values())
 
     def dump(self) -> Json:
         """What is kept, with the values under secret-sounding names left out."""
         surfaces = {
-            name: {
-                "root": surface["root"],
-                "components": surface["components"],
-                "dataModel": _redact_secrets(surface["data"]),
-            }
-            for name, surface in self._surfaces.items()
+            name: {"root": kept.root, "components": kept.components, "dataModel": _redact_secrets(kept.data)}
+            for name, kept in self._surfaces.items()
         }
         return {"renderer": "web", "a2uiVersion": VERSION, "surfaceCount": len(surfaces), "surfaces": surfaces}
 
-    def _apply_message(self, message: Json | None) -> bool:
-        kinds = {
-            "surfaceUpdate": self._update_components,
-            "dataModelUpdate": self._update_data,
-            "beginRendering": self._begin,
-            "deleteSurface": self._delete,
-        }
-        found = [kind for kind in kinds if message and isinstance(message.get(kind), dict)]
-        if message is None or len(found) != 1:
+    def _apply_message(self, message: Json) -> bool:
+        found = [kind for kind in _MESSAGES if isinstance(message.get(kind), dict)]
+        if len(found) != 1:
             return False
         try:
-            kinds[found[0]](message[found[0]])
-        except _InvalidMessage:
+            match msgspec.convert(message[found[0]], _MESSAGES[found[0]]):
+                case _SurfaceUpdate() as update:
+                    self._update_components(update)
+                case _DataModelUpdate() as update:
+                    self._update_data(update)
+                case _BeginRendering(surface_id=name, root=root, styles=styles):
+                    surface = self._get_surface(name)
+                    surface.root, surface.styles = root, styles if isinstance(styles, dict) else {}
+                case _DeleteSurface(surface_id=name):
+                    return self._surfaces.pop(str(name), None) is not None
+        except (_InvalidMessage, msgspec.ValidationError):
             return False
         return True
 
-    def _get_surface(self, body: Json) -> Json:
-        name = body.get("surfaceId")
-        if not isinstance(name, str) or not name:
-            raise _InvalidMessage
+    def _get_surface(self, name: str) -> A2uiSurface:
         if name not in self._surfaces and len(self._surfaces) >= MAX_SURFACES:
             raise _InvalidMessage
-        return self._surfaces.setdefault(name, {"root": None, "styles": {}, "components": {}, "data": {}})
+        return self._surfaces.setdefault(name, A2uiSurface(name))
 
-    def _update_components(self, body: Json) -> None:
-        components = body.get("components")
-        if not isinstance(components, list):
+    def _update_components(self, update: _SurfaceUpdate) -> None:
+        fresh = {entry["id"]: entry for entry in update.components if _is_component(entry)}
+        if len(fresh) != len(update.components):
             raise _InvalidMessage
-        fresh = {entry["id"]: entry for entry in components if _is_component(entry)}
-        if len(fresh) != len(components):
-            raise _InvalidMessage
-        surface = self._get_surface(body)
-        merged = {**surface["components"], **fresh}
+        surface = self._get_surface(update.surface_id)
+        merged = {**surface.components, **fresh}
         if len(merged) > MAX_COMPONENTS:
             raise _InvalidMessage
-        surface["components"] = merged
+        surface.components = merged
 
-    def _update_data(self, body: Json) -> None:
-        contents = body.get("contents")
-        if not isinstance(contents, list) or _count_entries(contents) > MAX_ENTRIES:
+    def _update_data(self, update: _DataModelUpdate) -> None:
+        if _count_entries(update.contents) > MAX_ENTRIES:
             raise _InvalidMessage
-        fresh = _parse_map(contents, depth=0)
-        surface = self._get_surface(body)
-        steps = [step for step in str(body.get("path") or "/").split("/") if step]
+        fresh = _parse_map(update.contents, depth=0)
+        surface = self._get_surface(update.surface_id)
+        steps = [step for step in str(update.path or "/").split("/") if step]
         if len(steps) > DEEPEST:
             raise _InvalidMessage
         if not steps:
-            surface["data"] = {**surface["data"], **fresh}
+            surface.data = {**surface.data, **fresh}
             return
-        place = surface["data"]
+        place = surface.data
         for step in steps[:-1]:
             inner = place.get(step)
             place[step] = place = inner if isinstance(inner, dict) else {}
         place[steps[-1]] = fresh
 
-    def _begin(self, body: Json) -> None:
-        root, styles = body.get("root"), body.get("styles")
-        if not isinstance(root, str):
-            raise _InvalidMessage
-        surface = self._get_surface(body)
-        surface["root"] = root
-        surface["styles"] = styles if isinstance(styles, dict) else {}
 
-    def _delete(self, body: Json) -> None:
-        if self._surfaces.pop(str(body.get("surfaceId")), None) is None:
-            raise _InvalidMessage
-
-
-def _parse_line(line: str) -> Json | None:
+def _parse_line(line: str) -> Json:
+    """The message in a line; empty, which is skipped, when there is none."""
     if len(line.encode()) > MAX_LINE_LENGTH:
-        return None
+        return {}
     try:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _is_component(entry: Any) -> bool:

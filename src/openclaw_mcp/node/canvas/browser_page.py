@@ -81,8 +81,7 @@ class BrowserPage:
         self._profile = folder / "profile"
         self._files = folder / "files"
         self._find_browser = browser
-        self._trusted = trusted
-        self._environ = environ
+        self._trusted, self._environ = trusted, environ
         self._browser: OpenBrowser | None = None
         self.content: PageContent | None = None
 

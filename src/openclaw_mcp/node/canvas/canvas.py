@@ -26,7 +26,7 @@ QUEUE_WAIT: Final = 60.0  # seconds behind other canvas calls; each of them is b
 MAX_HTML: Final = 4 << 20  # characters of one page
 MAX_VALUE: Final = 4 << 20  # bytes a script may hand back
 
-WINDOW_PROPERTIES: Final[dict[str, Json]] = {
+WINDOW_PROPERTIES: Final = {
     "width": {"type": "integer", "description": "Width of the page, 100 to 7680; default 800."},
     "height": {"type": "integer", "description": "Height of the page, 100 to 7680; default 600."},
     "x": {"type": "integer", "description": "Left edge of the window; -1, the default, centres it."},
@@ -34,7 +34,7 @@ WINDOW_PROPERTIES: Final[dict[str, Json]] = {
     "title": {"type": "string", "description": "Title of a page given as html that has none."},
     "alwaysOnTop": {"type": "boolean", "description": "Accepted; the window is an ordinary one."},
 }
-A2UI_PROPERTIES: Final[dict[str, Json]] = {
+A2UI_PROPERTIES: Final = {
     "jsonl": {"type": "string", "description": "A2UI 0.8 messages, one JSON object a line, 4 MiB and 4096 lines."},
     "jsonlPath": {"type": "string", "description": "Or a file with them, inside the temporary directory."},
     "props": {"type": "object", "description": "Accepted, not used."},
@@ -47,10 +47,12 @@ _COMMANDS: list[tuple[ToolSpec, CanvasHandler]] = []
 def _register_command(
     name: str, description: str, properties: dict[str, Json], *, required: tuple[str, ...] = (), reads: bool = False
 ) -> Callable[[CanvasHandler], CanvasHandler]:
-    spec = ToolSpec(
-        name=f"canvas.{name}",
-        description=description,
-        input_schema=arguments.object_schema(properties, required=required),
+    spec = arguments.command_spec(
+        f"canvas.{name}",
+        None,
+        description,
+        properties,
+        required=required,
         annotations={"readOnlyHint": reads, "destructiveHint": False},
         effect="read" if reads else "write",
         deadline=DEADLINE,
@@ -146,13 +148,13 @@ class CanvasCapability:
     async def present(self, call: ToolCall) -> ToolResult:
         given = call.arguments
         window = Window(
-            width=arguments.integer(given, "width", default=800, least=100, most=7680),
-            height=arguments.integer(given, "height", default=600, least=100, most=7680),
-            x=arguments.integer(given, "x", default=-1, least=-16384, most=16384),
-            y=arguments.integer(given, "y", default=-1, least=-16384, most=16384),
-            title=arguments.text(given, "title") or "Canvas",
+            width=arguments.integer(call, "width", default=800, least=100, most=7680),
+            height=arguments.integer(call, "height", default=600, least=100, most=7680),
+            x=arguments.integer(call, "x", default=-1, least=-16384, most=16384),
+            y=arguments.integer(call, "y", default=-1, least=-16384, most=16384),
+            title=arguments.text(call, "title") or "Canvas",
         )
-        url, html = arguments.text(given, "url"), given.get("html")
+        url, html = arguments.text(call, "url"), given.get("html")
         if url is not None:
             content = PageContent(url=await urls.resolve_page_url(url, trusted=self._trusted()), window=window)
         else:
@@ -177,7 +179,7 @@ class CanvasCapability:
         required=("url",),
     )
     async def navigate(self, call: ToolCall) -> ToolResult:
-        url = arguments.text(call.arguments, "url")
+        url = arguments.text(call, "url")
         if url is None:
             raise ToolArguments("Missing url parameter")
         target = urls.parse_web_url(url, trusted=self._trusted())
@@ -198,7 +200,7 @@ class CanvasCapability:
         },
     )
     async def eval(self, call: ToolCall) -> ToolResult:
-        script = arguments.text(call.arguments, "script", "javaScript", "javascript")
+        script = arguments.text(call, "script", "javaScript", "javascript")
         if script is None:
             raise ToolArguments("Missing script parameter")
         await self._require_open()
@@ -218,14 +220,12 @@ class CanvasCapability:
         reads=True,
     )
     async def snapshot(self, call: ToolCall) -> ToolResult:
-        form = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}.get(
-            (arguments.text(call.arguments, "format") or "png").lower()
-        )
+        form = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}.get((arguments.text(call, "format") or "png").lower())
         if form is None:
             raise ToolArguments("Unsupported canvas snapshot format. Supported formats: png, jpeg.")
-        width = arguments.integer(call.arguments, "maxWidth", default=1200, least=32, most=7680)
+        width = arguments.integer(call, "maxWidth", default=1200, least=32, most=7680)
         await self._require_open()
-        quality = arguments.percent(call.arguments, "quality", default=80)
+        quality = arguments.percent(call, "quality", default=80)
         shot = await self._page.capture_screenshot(form=form, width=width, quality=quality)
         value = {"format": form, "width": shot.width, "height": shot.height}
         return image_result(value, b64decode(shot.base64), f"image/{form}")
@@ -233,7 +233,7 @@ class CanvasCapability:
     @_register_command("a2ui.push", "Build or change what the canvas shows with A2UI 0.8 messages.", A2UI_PROPERTIES)
     async def push(self, call: ToolCall) -> ToolResult:
         jsonl = call.arguments.get("jsonl")
-        path = arguments.text(call.arguments, "jsonlPath")
+        path = arguments.text(call, "jsonlPath")
         if not isinstance(jsonl, str) or not jsonl.strip():
             if path is None:
                 raise ToolArguments("Missing jsonl or jsonlPath parameter")

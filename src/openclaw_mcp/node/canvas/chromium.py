@@ -31,14 +31,9 @@ MAX_MESSAGE: Final = 64 << 20  # bytes of one message; a large picture as base64
 FREE_DESCRIPTORS: Final = 10  # above what a launcher or shell uses itself
 
 BROWSER_NAMES: Final = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "microsoft-edge",
-    "microsoft-edge-stable",
-    "brave-browser",
-)
+    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge",
+    "microsoft-edge-stable", "brave-browser",
+)  # fmt: skip
 MAC_APPS: Final = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
@@ -53,11 +48,20 @@ LAUNCHER: Final = (
 logger = logging.getLogger(__name__)
 
 
-class CdpEvent(Struct, frozen=True):
-    method: str
-    params: Json
-    session_id: str
+class _ErrorBody(Struct, frozen=True):
+    message: str = "refused"
+
+
+class CdpMessage(Struct, frozen=True, rename="camel"):
+    """An event or, with an `id`, the answer to a command."""
+
+    id: int | None = None
+    method: str = ""
+    params: Json = {}
+    session_id: str = ""
     """Empty: of the browser itself."""
+    error: _ErrorBody | None = None
+    result: Json = {}
 
 
 class BrowserGone(Exception):
@@ -87,11 +91,9 @@ class Chromium:
         *,
         on_close: Callable[[], None],
     ) -> None:
-        self.events: Signal[CdpEvent] = Signal()
+        self.events: Signal[CdpMessage] = Signal()
         """In order; a listener must not block."""
-        self._process = process
-        self._writer = writer
-        self._on_close = on_close
+        self._process, self._writer, self._on_close = process, writer, on_close
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Json]] = {}
         self._is_alive = True
@@ -132,11 +134,10 @@ class Chromium:
     async def call(self, method: str, *, session: str = "", wait: float = ANSWER_WAIT, **params: object) -> Json:
         """The browser's answer. Raises BrowserGone, CdpError or TimeoutError."""
         number = self.send(method, session=session, **params)
-        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._pending[number] = answer
+        self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(wait):
-                return await answer
+                return await self._pending[number]
         finally:
             self._pending.pop(number, None)
 
@@ -145,9 +146,7 @@ class Chromium:
         if not self._is_alive:
             raise BrowserGone
         number = next(self._ids)
-        message: Json = {"id": number, "method": method, "params": params}
-        if session:
-            message["sessionId"] = session
+        message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         self._writer.write(msgspec.json.encode(message) + b"\0")
         return number
 
@@ -167,25 +166,23 @@ class Chromium:
         try:
             while True:
                 data = await reader.readuntil(b"\0")
-                self._handle_message(msgspec.json.decode(data[:-1]))
+                self._handle_message(msgspec.json.decode(data[:-1], type=CdpMessage))
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, msgspec.DecodeError):
             pass
         finally:
             self.disconnect()
 
-    def _handle_message(self, message: Json) -> None:
-        number = message.get("id")
-        if number is None:
-            event = CdpEvent(message.get("method", ""), message.get("params", {}), message.get("sessionId", ""))
-            self.events.emit(event)
+    def _handle_message(self, message: CdpMessage) -> None:
+        if message.id is None:
+            self.events.emit(message)
             return
-        waiting = self._pending.get(number)
+        waiting = self._pending.get(message.id)
         if waiting is None or waiting.done():
             return
-        if "error" in message:
-            waiting.set_exception(CdpError(str(message["error"].get("message", "refused"))))
+        if message.error is not None:
+            waiting.set_exception(CdpError(message.error.message))
         else:
-            waiting.set_result(message.get("result", {}))
+            waiting.set_result(message.result)
 
     def disconnect(self) -> None:
         """Treat it as gone: every waiting call ends with BrowserGone."""

@@ -18,7 +18,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...core.model import Json
 from ...net.internet import NoSuchHost, NotPublic, resolve_host, url_host
 from ...net.tasks import Tasks
 from .urls import PROXY_SIGN_IN_URL, WebOrigin
@@ -158,9 +157,9 @@ class ForwardProxy:
             "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # its older name
         ]
 
-    def credentials(self, challenge: Json) -> Json:
+    def credentials(self, source: str | None, origin: str | None) -> dict[str, str]:
         """The answer to Chromium's question for a password: the secret for us, nothing for others."""
-        if challenge.get("source") == "Proxy" and challenge.get("origin") == self._address:
+        if source == "Proxy" and origin == self._address:
             return {"response": "ProvideCredentials", "username": PROXY_USER, "password": self._secret}
         return {"response": "Default"}
 

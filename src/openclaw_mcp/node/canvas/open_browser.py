@@ -18,7 +18,7 @@ from ...core.model import Json
 from ..exec.environment import browser_environment
 from ..private_files import make_private_folder, read_private, write_private
 from . import urls
-from .chromium import ANSWER_WAIT, BrowserGone, CdpError, CdpEvent, Chromium
+from .chromium import ANSWER_WAIT, BrowserGone, CdpError, CdpMessage, Chromium
 from .forward_proxy import ForwardProxy
 
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
@@ -71,10 +71,7 @@ class OpenBrowser:
         respond: Callable[[str], PageResponse],
     ) -> None:
         """`respond` answers a request for a path of the canvas's own origin."""
-        self.chromium = chromium
-        self.proxy = proxy
-        self.target = target
-        self._session = session
+        self.chromium, self.proxy, self.target, self._session = chromium, proxy, target, session
         self._respond = respond
         self._has_crashed = False
         self._load_event = asyncio.Event()
@@ -192,7 +189,7 @@ class OpenBrowser:
 
     # ---- events of the browser ---------------------------------------------------------------------------------------
 
-    def _on_event(self, event: CdpEvent) -> None:
+    def _on_event(self, event: CdpMessage) -> None:
         method, params = event.method, event.params
         if method == "Target.targetCreated":
             found = params["targetInfo"]
@@ -201,9 +198,10 @@ class OpenBrowser:
         elif event.session_id != self._session:
             return
         elif method == "Fetch.requestPaused":
-            self._answer_request(params)
+            self._answer_request(params["requestId"], params["request"]["url"])
         elif method == "Fetch.authRequired":
-            answer = self.proxy.credentials(params["authChallenge"])
+            challenge = params["authChallenge"]
+            answer = self.proxy.credentials(challenge.get("source"), challenge.get("origin"))
             self.send("Fetch.continueWithAuth", requestId=params["requestId"], authChallengeResponse=answer)
         elif method == "Page.lifecycleEvent" and params["name"] == "load":
             # By its id: the page before may still be loading when the next one is asked for.
@@ -223,9 +221,8 @@ class OpenBrowser:
         self._load_event.set()
         self.chromium.disconnect()
 
-    def _answer_request(self, paused: Json) -> None:
+    def _answer_request(self, request_id: str, url: str) -> None:
         """Answer a request to our own origin; it never reaches the network."""
-        url, request_id = paused["request"]["url"], paused["requestId"]
         if url == urls.PROXY_SIGN_IN_URL:
             self.send("Fetch.continueRequest", requestId=request_id)  # the proxy answers it
             return
@@ -264,14 +261,10 @@ def prepare_profile(folder: Path) -> None:
     """Write the settings that must hold before the browser starts; what else it keeps there stays."""
     make_private_folder(folder)
     path = folder / PROFILE_NAME / "Preferences"
-    kept = _read_preferences(path)
+    try:
+        kept = msgspec.json.decode(read_private(path, largest=MAX_PREFERENCES), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        kept = {}
     policy = kept.get("policy")
     kept["policy"] = {**(policy if type(policy) is dict else {}), **_URL_POLICY}
     write_private(path, msgspec.json.encode(kept))
-
-
-def _read_preferences(path: Path) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(read_private(path, largest=MAX_PREFERENCES), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
-        return {}

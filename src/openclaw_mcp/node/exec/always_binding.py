@@ -70,9 +70,7 @@ class OperandFiles:
     """The files that the commands of one decision name, in one folder. Each is read once, all within bounds."""
 
     def __init__(self, cwd: Path | None, locator: ProgramLocator, commands: Sequence[ParsedCommand]) -> None:
-        self._cwd = cwd
-        self._locator = locator
-        self._commands = commands
+        self._cwd, self._locator, self._commands = cwd, locator, commands
         self._digests = FileDigests()
         self._scanner = OperandScanner(self._digests)
 

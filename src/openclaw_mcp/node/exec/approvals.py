@@ -161,7 +161,7 @@ class ExecAuthorizer:
             "rules": msgspec.to_builtins([_to_wire_rule(rule) for rule in policy.rules]),
         }
 
-    def tighten_policy(self, arguments: Json) -> Json:
+    def tighten_policy(self, arguments: Json) -> dict[str, bool | int | str]:
         """Replace the rules by stricter ones, if the caller has read the present ones. Raises ToolDenied."""
         policy = self.load_policy()
         base = arguments.get("baseHash") or arguments.get("base_hash")

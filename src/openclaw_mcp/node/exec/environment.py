@@ -20,17 +20,8 @@ _BLOCKED: Final = word_set(
     """
 )
 _BLOCKED_PREFIXES: Final = (
-    "LD_",
-    "DYLD_",
-    "GIT_",
-    "BASH_FUNC_",
-    "OPENCLAW_",
-    "REMOTECLAW_",
-    "SSH_",
-    "GTK_",
-    "QT_",
-    "GLIBC_",
-)
+    "LD_", "DYLD_", "GIT_", "BASH_FUNC_", "OPENCLAW_", "REMOTECLAW_", "SSH_", "GTK_", "QT_", "GLIBC_",
+)  # fmt: skip
 _SECRET_WORDS: Final = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS"})
 _SECRET_PAIRS: Final = frozenset(
     {("API", "KEY"), ("ACCESS", "KEY"), ("PRIVATE", "KEY"), ("CLIENT", "SECRET"), ("CONNECTION", "STRING")}

@@ -128,11 +128,8 @@ class _Parser:
         runs_after_others: bool,
     ) -> None:
         self.commands: list[ParsedCommand] = [] if commands is None else commands
-        self._shell = shell
-        self._depth = depth
-        self._has_piped_input = has_piped_input
-        self._runs_after_others = runs_after_others
-        self._text = text
+        self._shell, self._depth, self._has_piped_input = shell, depth, has_piped_input
+        self._runs_after_others, self._text = runs_after_others, text
         self._at = 0
 
     def parse(self) -> None:

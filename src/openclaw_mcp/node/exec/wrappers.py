@@ -130,8 +130,7 @@ class _Unwrapper:
     ) -> None:
         self.commands: list[ParsedCommand] = []
         self.deny_candidates: list[ParsedCommand] = []
-        self._certain_names = certain_names
-        self._possible_names = possible_names
+        self._certain_names, self._possible_names = certain_names, possible_names
         self._is_process_independent = is_process_independent
         self._special_wrappers: Mapping[str, Callable[[str, ParsedCommand, int, bool], None]] = {
             "find": self._unwrap_find,

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolUnavailable
-from ...core.model import Json, ToolCall, ToolResult, ToolSpec
+from ...core.model import ToolCall, ToolResult
 from .. import arguments
 from ..capability import NodeCommand, RequireConsent, UnavailableReason, hold_lock, json_result
 from ..settings import NodeSettings
@@ -37,46 +37,34 @@ VIDEO_CAPTURE: Final = 0x1 | 0x1000  # with one plane or several
 NO_CAMERA: Final = UnavailableReason(
     "No camera was found.", "Plug one in, and let this user read it (group video on most systems)."
 )
-DEVICE: Final[Json] = {"type": "string", "description": "A deviceId of camera.list; default the first camera."}
+DEVICE: Final = {"type": "string", "description": "A deviceId of camera.list; default the first camera."}
 
-LIST = ToolSpec(
-    name="camera.list",
-    title="List cameras",
-    description="List the cameras of this machine.",
-    input_schema=arguments.object_schema({}),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
-)
-SNAP = ToolSpec(
-    name="camera.snap",
-    title="Take a photo",
-    description="Take a photo with a camera and return it as an image. Needs the person's consent.",
-    input_schema=arguments.object_schema(
-        {
-            "deviceId": DEVICE,
-            "facing": {"type": "string", "description": "Accepted; cameras here do not say where they look."},
-            "format": {"type": "string", "description": "jpeg (default), jpg or png."},
-            "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 4096; default 1280."},
-            "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
-            "delayMs": {"type": "integer", "description": "Time to find the light, 0 to 10000 ms; default 2000."},
-        }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+LIST = arguments.command_spec("camera.list", "List cameras", "List the cameras of this machine.")
+SNAP = arguments.command_spec(
+    "camera.snap",
+    "Take a photo",
+    "Take a photo with a camera and return it as an image. Needs the person's consent.",
+    {
+        "deviceId": DEVICE,
+        "facing": {"type": "string", "description": "Accepted; cameras here do not say where they look."},
+        "format": {"type": "string", "description": "jpeg (default), jpg or png."},
+        "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 4096; default 1280."},
+        "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
+        "delayMs": {"type": "integer", "description": "Time to find the light, 0 to 10000 ms; default 2000."},
+    },
     deadline=ASK_WAIT + QUEUE_WAIT + MAX_WARM_UP / 1000 + ffmpeg.STILL_WAIT,
 )
-CLIP = ToolSpec(
-    name="camera.clip",
-    title="Film with the camera",
-    description="Film with a camera for a few seconds and return an MP4. Needs the person's consent.",
-    input_schema=arguments.object_schema(
-        {
-            "deviceId": DEVICE,
-            "facing": {"type": "string", "description": "Accepted; cameras here do not say where they look."},
-            "durationMs": {"type": "integer", "description": "Length, 100 to 60000 ms; default 3000."},
-            "includeAudio": {"type": "boolean", "description": "Record the microphone too, if any; default true."},
-            "format": {"type": "string", "description": "mp4, the only one."},
-        }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+CLIP = arguments.command_spec(
+    "camera.clip",
+    "Film with the camera",
+    "Film with a camera for a few seconds and return an MP4. Needs the person's consent.",
+    {
+        "deviceId": DEVICE,
+        "facing": {"type": "string", "description": "Accepted; cameras here do not say where they look."},
+        "durationMs": {"type": "integer", "description": "Length, 100 to 60000 ms; default 3000."},
+        "includeAudio": {"type": "boolean", "description": "Record the microphone too, if any; default true."},
+        "format": {"type": "string", "description": "mp4, the only one."},
+    },
     deadline=ASK_WAIT + QUEUE_WAIT + LONGEST_RECORDING / 1000 + ffmpeg.START_GRACE,
     task="offered",
 )
@@ -105,12 +93,8 @@ class CameraCapability:
         sysfs: Path = Path("/sys/class/video4linux"),
         devices: Path = Path("/dev"),
     ) -> None:
-        self._consent = consent
-        self._settings = settings
-        self._microphone = microphone
-        self._environ = environ
-        self._sysfs = sysfs
-        self._devices = devices
+        self._consent, self._settings, self._microphone = consent, settings, microphone
+        self._environ, self._sysfs, self._devices = environ, sysfs, devices
         self._lock = asyncio.Lock()
 
     def commands(self) -> Sequence[NodeCommand]:
@@ -142,15 +126,14 @@ class CameraCapability:
         return json_result({"cameras": cameras, "devices": devices})
 
     async def _snap(self, call: ToolCall) -> ToolResult:
-        given = call.arguments
-        form = (arguments.text(given, "format") or "jpeg").lower()
+        form = (arguments.text(call, "format") or "jpeg").lower()
         if form not in ("jpeg", "jpg", "png"):
             raise ToolArguments("INVALID_REQUEST: unsupported camera picture format; use jpeg or png")
-        device = self._select_device(arguments.text(given, "deviceId"))
+        device = self._select_device(arguments.text(call, "deviceId"))
         wait = 0 if self._settings().camera_source is not None else WARM_UP
-        warm_up = arguments.integer(given, "delayMs", default=wait, least=0, most=MAX_WARM_UP)
-        width = arguments.integer(given, "maxWidth", default=1280, least=16, most=4096)
-        quality = arguments.percent(given, "quality", default=80)
+        warm_up = arguments.integer(call, "delayMs", default=wait, least=0, most=MAX_WARM_UP)
+        width = arguments.integer(call, "maxWidth", default=1280, least=16, most=4096)
+        quality = arguments.percent(call, "quality", default=80)
         async with self._hold_camera():
             await self._consent(call, f"take a photo with the camera {device.name}")
             picture = await ffmpeg.capture_still(
@@ -161,14 +144,13 @@ class CameraCapability:
         return image_result(value, picture, "image/png" if form == "png" else "image/jpeg")
 
     async def _clip(self, call: ToolCall) -> ToolResult:
-        given = call.arguments
-        if (arguments.text(given, "format") or "mp4").lower() != "mp4":
+        if (arguments.text(call, "format") or "mp4").lower() != "mp4":
             raise ToolArguments("INVALID_REQUEST: unsupported camera film format. Only mp4 is supported.")
-        device = self._select_device(arguments.text(given, "deviceId"))
+        device = self._select_device(arguments.text(call, "deviceId"))
         milliseconds = arguments.integer(
-            given, "durationMs", default=3_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
+            call, "durationMs", default=3_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
         )
-        with_sound = arguments.flag(given, "includeAudio", default=True)
+        with_sound = arguments.flag(call, "includeAudio", default=True)
         microphone = (self._microphone or sound.microphone_options(self._environ)) if with_sound else None
         async with self._hold_camera():
             audible = " with sound" if microphone else ""

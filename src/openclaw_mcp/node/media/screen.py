@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from ...core.errors import ToolArguments, ToolError, ToolUnavailable
-from ...core.model import Json, ToolCall, ToolResult, ToolSpec
+from ...core.model import ToolCall, ToolResult
 from .. import arguments, desktop_session
 from ..capability import NodeCommand, RequireConsent, UnavailableReason
 from ..exec.process import run_tool
@@ -32,40 +32,34 @@ NOTIFY_EVERY: Final = 10.0  # seconds between two notifications that the screen 
 
 FORMATS: Final = {"": "png", "png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 
-SCREEN_INDEX: Final[Json] = {"type": "integer", "description": "Which screen; 0, the default, is the primary one."}
+SCREEN_INDEX: Final = {"type": "integer", "description": "Which screen; 0, the default, is the primary one."}
 
-SNAPSHOT = ToolSpec(
-    name="screen.snapshot",
-    title="Take a screenshot",
-    description="Take a picture of the screen and return it as an image.",
-    input_schema=arguments.object_schema(
-        {
-            "format": {"type": "string", "description": "png (default) or jpeg."},
-            "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 7680; default 1920."},
-            "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
-            "screenIndex": SCREEN_INDEX,
-            "monitor": {"type": "integer", "description": "Another name for screenIndex."},
-            "includePointer": {"type": "boolean", "description": "Draw the mouse pointer; default true."},
-        }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+SNAPSHOT = arguments.command_spec(
+    "screen.snapshot",
+    "Take a screenshot",
+    "Take a picture of the screen and return it as an image.",
+    {
+        "format": {"type": "string", "description": "png (default) or jpeg."},
+        "maxWidth": {"type": "integer", "description": "Scale down to this width, 16 to 7680; default 1920."},
+        "quality": {"type": "number", "description": "JPEG quality, 1 to 100 or a share up to 1; default 80."},
+        "screenIndex": SCREEN_INDEX,
+        "monitor": {"type": "integer", "description": "Another name for screenIndex."},
+        "includePointer": {"type": "boolean", "description": "Draw the mouse pointer; default true."},
+    },
     deadline=SNAPSHOT_DEADLINE,
 )
-RECORD = ToolSpec(
-    name="screen.record",
-    title="Record the screen",
-    description="Film the screen for a while and return an MP4. Needs the person's consent.",
-    input_schema=arguments.object_schema(
-        {
-            "durationMs": {"type": "integer", "description": "Length, 250 to 60000 ms; default 10000."},
-            "fps": {"type": "number", "description": "Pictures a second, 1 to 60; default 10."},
-            "screenIndex": SCREEN_INDEX,
-            "monitor": {"type": "integer", "description": "Another name for screenIndex."},
-            "includeAudio": {"type": "boolean", "description": "Record the microphone too; default false."},
-            "format": {"type": "string", "description": "mp4, the only one."},
-        }
-    ),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+RECORD = arguments.command_spec(
+    "screen.record",
+    "Record the screen",
+    "Film the screen for a while and return an MP4. Needs the person's consent.",
+    {
+        "durationMs": {"type": "integer", "description": "Length, 250 to 60000 ms; default 10000."},
+        "fps": {"type": "number", "description": "Pictures a second, 1 to 60; default 10."},
+        "screenIndex": SCREEN_INDEX,
+        "monitor": {"type": "integer", "description": "Another name for screenIndex."},
+        "includeAudio": {"type": "boolean", "description": "Record the microphone too; default false."},
+        "format": {"type": "string", "description": "mp4, the only one."},
+    },
     deadline=ASK_WAIT + LONGEST_RECORDING / 1000 + ffmpeg.START_GRACE,
     task="offered",
 )
@@ -83,8 +77,7 @@ class ScreenCapability:
         notify: Callable[[str], None] = lambda _: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._consent = consent
-        self._notify = notify
+        self._consent, self._notify = consent, notify
         self._last_notice = float("-inf")
         self._environ = environ
         self._pixels: ModuleType | None = None
@@ -125,17 +118,17 @@ class ScreenCapability:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _snapshot(self, call: ToolCall) -> ToolResult:
-        form = FORMATS.get((arguments.text(call.arguments, "format") or "").lower())
+        form = FORMATS.get((arguments.text(call, "format") or "").lower())
         if form is None:
             raise ToolArguments("Unsupported screen snapshot format. Supported formats: png, jpeg.")
         pixels = await self._load_pixels()
         options = pixels.ImageOptions(
             png=form == "png",
-            width=arguments.integer(call.arguments, "maxWidth", default=1920, least=16, most=7680),
-            quality=arguments.percent(call.arguments, "quality", default=80),
+            width=arguments.integer(call, "maxWidth", default=1920, least=16, most=7680),
+            quality=arguments.percent(call, "quality", default=80),
         )
-        index = arguments.integer(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
-        pointer = arguments.flag(call.arguments, "includePointer", default=True)
+        index = arguments.integer(call, "screenIndex", "monitor", default=0, least=0, most=32)
+        pointer = arguments.flag(call, "includePointer", default=True)
         picture = await self._capture(index, pointer, options)
         self._notify_sometimes("The screen was captured.")
         value = {"format": form, "width": picture.width, "height": picture.height}
@@ -161,13 +154,13 @@ class ScreenCapability:
         return picture
 
     async def _record(self, call: ToolCall) -> ToolResult:
-        if (arguments.text(call.arguments, "format") or "mp4").lower() != "mp4":
+        if (arguments.text(call, "format") or "mp4").lower() != "mp4":
             raise ToolArguments("Unsupported screen recording format. Only mp4 is supported.")
         milliseconds = arguments.integer(
-            call.arguments, "durationMs", default=10_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
+            call, "durationMs", default=10_000, least=SHORTEST_RECORDING, most=LONGEST_RECORDING
         )
-        fps = arguments.number(call.arguments, "fps", default=10, least=1, most=60)
-        index = arguments.integer(call.arguments, "screenIndex", "monitor", default=0, least=0, most=32)
+        fps = arguments.number(call, "fps", default=10, least=1, most=60)
+        index = arguments.integer(call, "screenIndex", "monitor", default=0, least=0, most=32)
         area = await self._screen_area(index)
         microphone = sound.microphone_options(self._environ) if call.arguments.get("includeAudio") is True else None
         await self._consent(

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
-from ...core.model import Json, ToolCall, ToolResult, ToolSpec
+from ...core.model import Audio, ToolCall, ToolResult
 from ...net.process_streams import KeptOutput
 from ...net.tasks import finish
 from .. import arguments
@@ -23,7 +23,7 @@ from ..capability import NodeCommand, UnavailableReason, hold_lock, json_result
 from ..exec.process import MAX_STDERR, run_tool, start_tool
 from ..settings import NodeSettings
 from . import ffmpeg, sound, voices
-from .results import audio_result
+from .results import MAX_SOUND
 from .voices import ElevenLabsVoice, Speech, SystemVoice, Voice
 
 MAX_TEXT_LENGTH: Final = 5000  # characters
@@ -47,31 +47,25 @@ PROVIDER_NAMES: Final = {
     ELEVENLABS_PROVIDER: ELEVENLABS_PROVIDER,
 }
 
-SPEAK = ToolSpec(
-    name="tts.speak",
-    title="Speak",
-    description="Say a text aloud on this machine's speakers. Returns when it has been said.",
-    input_schema=arguments.object_schema(
-        {
-            "text": {"type": "string", "description": "What to say, at most 5000 characters."},
-            "provider": {"type": "string", "description": "system or elevenlabs; default the one in the settings."},
-            "voiceId": {"type": "string", "description": "A voice of that provider."},
-            "model": {"type": "string", "description": "ElevenLabs model."},
-            "interrupt": {"type": "boolean", "description": "Stop what is being said and is waiting; default false."},
-        },
-        required=("text",),
-    ),
+SPEAK = arguments.command_spec(
+    "tts.speak",
+    "Speak",
+    "Say a text aloud on this machine's speakers. Returns when it has been said.",
+    {
+        "text": {"type": "string", "description": "What to say, at most 5000 characters."},
+        "provider": {"type": "string", "description": "system or elevenlabs; default the one in the settings."},
+        "voiceId": {"type": "string", "description": "A voice of that provider."},
+        "model": {"type": "string", "description": "ElevenLabs model."},
+        "interrupt": {"type": "boolean", "description": "Stop what is being said and is waiting; default false."},
+    },
+    required=("text",),
     annotations={"readOnlyHint": False, "destructiveHint": False},
     effect="write",
     deadline=QUEUE_WAIT + MAX_SPEECH,
     task="offered",
 )
-STATUS = ToolSpec(
-    name="tts.status",
-    title="Speech status",
-    description="Which voices are ready, and which one tts.speak would use.",
-    input_schema=arguments.object_schema({}),
-    annotations={"readOnlyHint": True, "openWorldHint": False},
+STATUS = arguments.command_spec(
+    "tts.status", "Speech status", "Which voices are ready, and which one tts.speak would use."
 )
 
 
@@ -105,9 +99,7 @@ class TtsCapability:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.keys = KeyStore(state_dir, keyring=keyring)
-        self._settings = settings
-        self._elevenlabs_url = elevenlabs_url
-        self._environ = environ
+        self._settings, self._elevenlabs_url, self._environ = settings, elevenlabs_url, environ
         self._lock = asyncio.Lock()
         self._utterances: set[_Utterance] = set()
 
@@ -154,13 +146,13 @@ class TtsCapability:
 
     async def _speak(self, call: ToolCall) -> ToolResult:
         began = time.monotonic()
-        text = arguments.text(call.arguments, "text")
+        text = arguments.text(call, "text")
         if text is None:
             raise ToolArguments("Missing required text")
         if len(text) > MAX_TEXT_LENGTH:
             raise ToolArguments(f"TTS text exceeds {MAX_TEXT_LENGTH} characters.")
-        choice = self._choose_voice(call.arguments)
-        if arguments.flag(call.arguments, "interrupt", default=False):
+        choice = self._choose_voice(call)
+        if arguments.flag(call, "interrupt", default=False):
             self._interrupt_all()
         async with self._hold_lock() as utterance:
             speech, choice = await self._synthesize(text, choice)
@@ -171,7 +163,7 @@ class TtsCapability:
             else:
                 await self._play_speech(call, speech, utterance)
         kind = speech.mime_type if speech else "audio/wav"
-        value: Json = {
+        value = {
             "spoken": True,
             "provider": choice.effective,
             "requestedProvider": choice.requested,
@@ -179,13 +171,15 @@ class TtsCapability:
             "contentType": kind,
             "durationMs": round((time.monotonic() - began) * 1000),
         }
-        return audio_result(value, speech.data if speech else None, kind)
+        # Unless it is too long to be sent.
+        sound = (Audio(speech.data, kind),) if speech and len(speech.data) <= MAX_SOUND else ()
+        return json_result(value, *sound)
 
     # ---- which voice ----------------------------------------------------------------------------------------------
 
-    def _choose_voice(self, call_arguments: Json) -> VoiceChoice:
+    def _choose_voice(self, call: ToolCall) -> VoiceChoice:
         """A provider the caller names is used or refused; the one of the settings may be replaced by the system's."""
-        named, voice, model = (arguments.text(call_arguments, name) for name in ("provider", "voiceId", "model"))
+        named, voice, model = (arguments.text(call, name) for name in ("provider", "voiceId", "model"))
         if named is not None:
             provider = PROVIDER_NAMES.get(named.lower())
             if provider is None:

@@ -49,8 +49,7 @@ class SystemVoice:
     """espeak-ng, macOS's `say` or Windows' System.Speech, as `program` names it. `spd-say` only plays."""
 
     def __init__(self, program: str, environ: Mapping[str, str]) -> None:
-        self._program = program
-        self._environ = environ
+        self._program, self._environ = program, environ
 
     async def synthesize(self, text: str, *, voice: str | None, model: str | None) -> Speech:
         if voice is not None and not VOICE_NAME.fullmatch(voice):
