@@ -13,7 +13,7 @@ from openclaw_mcp.core.gateway_port import GatewayEventHandler
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
-from openclaw_mcp.order import conversation
+from openclaw_mcp.net.gateway_client import remote_run
 from openclaw_mcp.order.conversation import AgentOrder, run_remote_order
 from openclaw_mcp.order.order_tool import ErrorTextToolbox, OrderTools
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
@@ -242,7 +242,7 @@ def test_an_order_that_had_to_wait_gets_its_own_answer() -> None:
 
 
 def test_an_end_is_heard_however_much_was_said_before() -> None:
-    pieces = [delta("x" * length) for length in range(1, conversation.MOST_QUEUED_EVENTS + 100)]
+    pieces = [delta("x" * length) for length in range(1, remote_run.MOST_QUEUED_EVENTS + 100)]
 
     assert answer(*pieces, final("the end")).endswith("the end")
 

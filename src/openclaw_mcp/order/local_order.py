@@ -15,9 +15,12 @@ from ..core.agent import (
     TurnCompleted,
     TurnFailed,
 )
+from ..core.gateway_events import ReceivedMessage
 from ..core.gateway_port import LocalGateway
+from ..core.lenient import convert_lenient
 from ..core.sessions import RunEnded, RunEvent, RunOutput
-from .conversation import ADMIT_TIMEOUT, STOPPED, AgentOrder, chat_send_params, media_events, message_text, stop_run
+from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, stop_remote_run
+from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder, chat_send_params
 
 PARTIAL_INTERVAL: Final = 0.075  # seconds between two reports of the text so far: faster than eyes, slower than tokens
 
@@ -28,8 +31,8 @@ async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGene
     disconnect = gateway.run_events.connect(reader.on_run_event)
     ended = False
     try:
-        params = chat_send_params(order, reader.run_id, [item.data for item in order.attachments])
-        await gateway.call("chat.send", params, within=ADMIT_TIMEOUT)
+        params = chat_send_params(order, [item.data for item in order.attachments])
+        await gateway.call("chat.send", {**params, "idempotencyKey": reader.run_id}, within=ADMIT_TIMEOUT)
         while not ended:
             event = await reader.events.get()
             ended = isinstance(event, TurnCompleted | TurnFailed)
@@ -38,7 +41,7 @@ async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGene
         disconnect()
         reader.close()
         if not ended:
-            await stop_run(gateway, order, reader.run_id)
+            await stop_remote_run(gateway, order.session_key, reader.run_id, STOP_TIMEOUT)
 
 
 class _RunReader:
@@ -75,7 +78,8 @@ class _RunReader:
                 self._report_text()
                 self.events.put_nowait(event)
             case ToolOutcome(content=content):
-                self._put(*media_events({"content": list(content)}))
+                shown = convert_lenient({"content": list(content)}, ReceivedMessage)
+                self._put(*map(MediaAttached, shown.attachments))
             case MediaAttached(attachment=item) if item.data is not None:
                 self._media.append(event)
 
@@ -96,9 +100,10 @@ class _RunReader:
         elif run.status != "ok":
             self._put(TurnFailed(message=run.error or "the agent failed"))
         else:
-            answer = next((message.body for message in reversed(event.messages) if message.role == "assistant"), None)
+            bodies = (message.body for message in reversed(event.messages) if message.role == "assistant")
+            answer = convert_lenient(next(bodies, None), ReceivedMessage)
             # A run that another process carried out left its pictures in the answer alone.
-            self._put(*(self._media or media_events(answer)), TurnCompleted(text=message_text(answer)))
+            self._put(*(self._media or map(MediaAttached, answer.attachments)), TurnCompleted(text=answer.text))
 
     def _put(self, *events: AgentEvent) -> None:
         for event in events:

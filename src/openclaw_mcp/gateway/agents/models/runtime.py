@@ -1,6 +1,7 @@
 """The runtimes `openai` and `anthropic`: an agent's turn with whichever of its models answers."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,23 +36,17 @@ class ModelRuntime:
         self._roster = roster
         self._provider_cache: tuple[Config, Mapping[str, ModelProvider]] | None = None
 
-    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
-        async def work(tell: EmitEvent) -> AgentEvent:
-            card = self._roster().get_agent(turn.agent_id)
-            try:
-                choices, limits = self._choices(turn, card), card.settings.limits
-                return await AgentLoop(
-                    turn, self._clients, choices, limits, system=_system_prompt(turn, card), emit=tell
-                ).run()
-            except OpenClawError as exc:
-                return TurnFailed(message=f"The agent {card.id} can't answer: {exc}.")
+    def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
+        return stream_events(partial(self._run_turn, turn))
 
-        events = stream_events(work)
+    async def _run_turn(self, turn: Turn, emit: EmitEvent) -> AgentEvent:
+        profile = self._roster().get_agent(turn.agent_id)
         try:
-            async for event in events:
-                yield event
-        finally:
-            await events.aclose()
+            choices, system = self._choices(turn, profile), _system_prompt(turn, profile)
+            loop = AgentLoop(turn, self._clients, choices, profile.settings.limits, system=system, emit=emit)
+            return await loop.run()
+        except OpenClawError as exc:
+            return TurnFailed(message=f"The agent {profile.id} can't answer: {exc}.")
 
     def _providers(self) -> Mapping[str, ModelProvider]:
         config = self._config()
