@@ -3,9 +3,12 @@
 import uuid
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..core.claw_methods import MESSAGE_ACTIONS
 from ..core.effects import SentMessage
 from ..core.errors import ToolError
+from ..core.lenient import convert_lenient
 from ..core.model import Json
 from ..core.rpc import RpcError
 from .files import strip_file_bytes
@@ -18,46 +21,49 @@ channel. A real OpenClaw's serves one conversation at a time, and most of its ch
 SEND_ONLY_ACTIONS: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
 
 
+class _Receipt(Struct, frozen=True, rename="camel"):
+    """Where a gateway says that it sent a message; some wrap it in `payload`."""
+
+    channel: str = ""
+    account_id: str = ""
+    to: str = ""
+    thread_id: str = ""
+    payload: Any = None
+
+
 class MessageAction:
     """One action of one call."""
 
     def __init__(
-        self,
-        context: ClawContext,
-        tool: str,
-        arguments: Json,
-        *,
-        target: str | None = None,
+        self, context: ClawContext, tool: str, target: str, *, channel: str, account: str, thread: str,
         in_conversation: bool = True,
-    ) -> None:
-        """`target` None: the run's own conversation; without `in_conversation` the action names none at all."""
+    ) -> None:  # fmt: skip
+        """Where a text is empty, the run's own conversation is meant; without `in_conversation`, none at all."""
         self._context = context
         self._tool = tool
         run = context.settings
-        self.channel = str(arguments.get("channel") or run.channel)
-        self.account = str(arguments.get("accountId") or ("" if arguments.get("channel") else run.account))
-        self.target = ((target or "").strip() or run.to) if in_conversation else ""
+        self.channel = channel or run.channel
+        self.account = account or ("" if channel else run.account)
+        self.target = (target.strip() or run.to) if in_conversation else ""
         # A run that was started in a thread answers in that thread unless it names another.
         at_home = in_conversation and self.target == run.to and self.channel == run.channel
-        self.thread = str(arguments.get("threadId") or (run.thread if at_home else "")) if in_conversation else ""
-
-    def build_request(self, params: Json, action: str) -> Json:
-        where = {"target": self.target, "to": self.target, "threadId": self.thread}
-        return {
-            "channel": self.channel,
-            "accountId": self.account,
-            "action": action,
-            "params": drop_empty({**where, "accountId": self.account, **params}),
-            "sessionKey": self._context.settings.session_key,
-            "idempotencyKey": str(uuid.uuid4()),
-        }
+        self.thread = (thread or (run.thread if at_home else "")) if in_conversation else ""
 
     async def perform(self, params: Json, **extra: str) -> Any:
         """The gateway's answer. Raises ToolError when the channel did not do it."""
         action = MESSAGE_ACTIONS[self._tool]
         if action in SEND_ONLY_ACTIONS and OWN_GATEWAY_METHOD not in await self._context.gateway.methods():
             action = "send"
-        request = {**self.build_request(params, action), **extra}
+        where = {"target": self.target, "to": self.target, "threadId": self.thread, "accountId": self.account}
+        request = {
+            "channel": self.channel,
+            "accountId": self.account,
+            "action": action,
+            "params": drop_empty({**where, **params}),
+            "sessionKey": self._context.settings.session_key,
+            "idempotencyKey": str(uuid.uuid4()),
+            **extra,
+        }
         answer = strip_file_bytes(await self._context.call_repeatable("message.action", request, within=SEND_TIMEOUT))
         if isinstance(answer, dict) and answer.get("ok") is False:
             reason = next((answer[name] for name in ("error", "hint", "reason") if answer.get(name)), "no reason given")
@@ -69,6 +75,7 @@ class MessageAction:
         self._context.effects.ensure_open()
         try:
             answer = await self.perform(params)
+            answer = answer if isinstance(answer, dict) else {"ok": True, "result": answer}
         except OutcomeUnknown:
             self._context.effects.record_uncertain([self.make_record({}, text, media)])
             raise
@@ -76,33 +83,23 @@ class MessageAction:
             if not _is_queued(error):
                 raise
             answer = {"status": "queued", "note": f"{error}; it is kept and sent later: do not send it again"}
-        return self._context.record_messages([self.make_record(answer, text, media)], as_object(answer))
+        return self._context.record_messages([self.make_record(answer, text, media)], answer)
 
     def make_record(self, answer: Any, text: str, media: str | None) -> SentMessage:
         """The conversation by the name the gateway gives it, which may be plainer than the agent's."""
-        whole = answer if isinstance(answer, dict) else {}
-        inner = whole.get("payload")
-        sent = {**(inner if isinstance(inner, dict) else {}), **whole}
+        sent = convert_lenient(answer, _Receipt)
+        inner = convert_lenient(sent.payload, _Receipt)
         return SentMessage(
             tool=self._tool,
-            provider=_text_field(sent, "channel") or self.channel,
-            account=_text_field(sent, "accountId") or self.account or None,
-            to=_text_field(sent, "to") or self.target or None,
+            provider=sent.channel or inner.channel or self.channel,
+            account=sent.account_id or inner.account_id or self.account or None,
+            to=sent.to or inner.to or self.target or None,
             text=text,
             media_url=media,
-            thread=_text_field(sent, "threadId") or self.thread or None,
+            thread=sent.thread_id or inner.thread_id or self.thread or None,
         )
 
 
 def _is_queued(error: RpcError) -> bool:
     """The gateway could not deliver at once but will: an error on the wire, yet a message that is sent."""
     return isinstance(error.details, dict) and error.details.get("code") == "OUTBOUND_DELIVERY_QUEUED"
-
-
-def _text_field(answer: Json, name: str) -> str | None:
-    value = answer.get(name)
-    return value if isinstance(value, str) and value else None
-
-
-def as_object(answer: Any) -> Json:
-    return answer if isinstance(answer, dict) else {"ok": True, "result": answer}
