@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from ..core.chat_messages import ChatHistoryReply, ChatMessage
 from ..core.claw_catalogue import DEFAULT_WAIT, WAIT_SLACK
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
-from ..core.gateway_events import ChatHistoryReply, ReceivedMessage, RunWaitReply
+from ..core.gateway_events import RunWaitReply
 from ..core.lenient import convert_lenient
 from ..core.model import Json
 from ..core.rpc import RpcError
@@ -64,7 +65,7 @@ async def _history(context: ClawContext, arguments: SessionArguments) -> Any:
 def _is_tool_message(message: Any) -> bool:
     if not isinstance(message, dict):
         return True
-    read = convert_lenient(message, ReceivedMessage)
+    read = convert_lenient(message, ChatMessage)
     return read.role == "toolResult" or (bool(read.blocks) and all(block.type == "toolCall" for block in read.blocks))
 
 
@@ -131,9 +132,9 @@ async def _last_reply_text(context: ClawContext, key: str) -> str:
     """The newest text of that session's agent."""
     answer = await context.call_repeatable("chat.history", {"sessionKey": key, "limit": REPLY_SEARCH_LIMIT})
     for message in reversed(convert_lenient(answer, ChatHistoryReply).messages):
-        texts = [block for block in message.blocks if block.type == "text"]
-        if message.role == "assistant" and (texts or isinstance(message.content, str)):
-            return message.content if isinstance(message.content, str) else "\n\n".join(b.text or "" for b in texts)
+        texts = [block.text or "" for block in message.blocks if block.type == "text"]
+        if message.role == "assistant" and texts:
+            return "\n\n".join(texts)
     return ""
 
 

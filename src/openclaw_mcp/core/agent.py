@@ -10,6 +10,7 @@ from .mime import normalize_mime_type
 from .model import Caller, Json
 
 if TYPE_CHECKING:
+    from .chat_messages import ChatMessage
     from .ports import Toolbox
 
 
@@ -42,7 +43,7 @@ def web_address(url: str | None) -> str | None:
     return url if url is not None and url.lower().startswith(("http://", "https://")) else None
 
 
-LoadHistory = Callable[[int], Awaitable[tuple[Json, ...]]]
+LoadHistory = Callable[[int], Awaitable[tuple["ChatMessage", ...]]]
 
 
 class Turn(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ from ..core.agent import (
     TurnFailed,
     web_address,
 )
-from ..core.gateway_events import AgentEventData, ReceivedMessage, RemoteRunEvent
+from ..core.chat_messages import ChatMessage
+from ..core.gateway_events import AgentEventData, RemoteRunEvent
 from ..core.gateway_port import EventGateway
 from ..core.lenient import convert_lenient
 from ..core.model import Json
@@ -72,7 +73,7 @@ class _EventReader:
         self._text = ""
 
     def read(self, event: RemoteRunEvent) -> list[AgentEvent]:
-        message = event.message or ReceivedMessage()
+        message = event.message or ChatMessage()
         match event.state:
             case "delta":
                 return self._update_text(message.text, replace=event.replace)
@@ -101,11 +102,11 @@ def _agent_events(stream: str | None, data: AgentEventData) -> list[AgentEvent]:
         return [MediaAttached(attachment=_link_attachment(place)) for place in data.media_urls]
     if data.phase == "start":
         return [ToolUse(id=data.tool_call_id, name=data.name, arguments={})]
-    return _media_events(convert_lenient(data.result, ReceivedMessage)) if data.phase == "result" else []
+    return _media_events(convert_lenient(data.result, ChatMessage)) if data.phase == "result" else []
 
 
-def _media_events(message: ReceivedMessage) -> list[AgentEvent]:
-    return [MediaAttached(attachment=item) for item in message.attachments]
+def _media_events(message: ChatMessage) -> list[AgentEvent]:
+    return [MediaAttached(attachment=item) for item in message.media]
 
 
 def _link_attachment(location: str) -> Attachment:

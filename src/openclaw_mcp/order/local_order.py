@@ -15,7 +15,7 @@ from ..core.agent import (
     TurnCompleted,
     TurnFailed,
 )
-from ..core.gateway_events import ReceivedMessage
+from ..core.chat_messages import ChatMessage
 from ..core.gateway_port import LocalGateway
 from ..core.lenient import convert_lenient
 from ..core.sessions import RunEnded, RunEvent, RunOutput
@@ -78,8 +78,8 @@ class _RunReader:
                 self._report_text()
                 self.events.put_nowait(event)
             case ToolOutcome(content=content):
-                shown = convert_lenient({"content": list(content)}, ReceivedMessage)
-                self._put(*map(MediaAttached, shown.attachments))
+                shown = convert_lenient({"content": list(content)}, ChatMessage)
+                self._put(*map(MediaAttached, shown.media))
             case MediaAttached(attachment=item) if item.data is not None:
                 self._media.append(event)
 
@@ -101,9 +101,9 @@ class _RunReader:
             self._put(TurnFailed(message=run.error or "the agent failed"))
         else:
             bodies = (message.body for message in reversed(event.messages) if message.role == "assistant")
-            answer = convert_lenient(next(bodies, None), ReceivedMessage)
+            answer = convert_lenient(next(bodies, None), ChatMessage)
             # A run that another process carried out left its pictures in the answer alone.
-            self._put(*(self._media or map(MediaAttached, answer.attachments)), TurnCompleted(text=answer.text))
+            self._put(*(self._media or map(MediaAttached, answer.media)), TurnCompleted(text=answer.text))
 
     def _put(self, *events: AgentEvent) -> None:
         for event in events:

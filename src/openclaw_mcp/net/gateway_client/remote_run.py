@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Iterator, Set
 from contextlib import suppress
 from typing import Any, Final
 
+from ...core.chat_messages import ChatBlock, ChatHistoryReply, ChatMessage
 from ...core.errors import OpenClawError
-from ...core.gateway_events import ChatHistoryReply, MessageBlock, ReceivedMessage, RemoteRunEvent, RunWaitReply
+from ...core.gateway_events import RemoteRunEvent, RunWaitReply
 from ...core.gateway_port import EventGateway, MethodGateway
 from ...core.lenient import convert_lenient
 from ...core.model import Json
@@ -79,10 +80,10 @@ async def _wait_for_turn(gateway: MethodGateway, session_key: str, run_id: str) 
         return end.to_event()
     params = {"sessionKey": session_key, "limit": HISTORY_LIMIT}
     history = convert_lenient(await gateway.call("chat.history", params, within=ADMIT_TIMEOUT), ChatHistoryReply)
-    return end.to_event(ReceivedMessage(content=tuple(_answer_blocks(history.messages, f"{run_id}:user"))))
+    return end.to_event(ChatMessage(content=tuple(_answer_blocks(history.messages, f"{run_id}:user"))))
 
 
-def _answer_blocks(messages: tuple[ReceivedMessage, ...], key: str) -> Iterator[MessageBlock]:
+def _answer_blocks(messages: tuple[ChatMessage, ...], key: str) -> Iterator[ChatBlock]:
     """The content of the answers to the message of this idempotency key; without it, of the last message."""
     mine = [at for at, message in enumerate(messages) if message.idempotency_key == key]
     for message in messages[mine[-1] + 1 :] if mine else messages[-1:]:

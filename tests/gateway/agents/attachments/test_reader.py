@@ -2,17 +2,18 @@
 
 import asyncio
 import base64
-import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.config import read_config
 from tests.gateway.agents.attachments.documents import bomb, pdf
 from tests.gateway.agents.attachments.speech_servers import ears
@@ -32,7 +33,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self.memories: list[tuple[Json, ...]] = []
+        self.memories: list[tuple[ChatMessage, ...]] = []
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         self.turns.append(turn)
@@ -148,7 +149,7 @@ def test_a_file_cannot_speak_as_the_person() -> None:
 def test_what_a_file_said_is_remembered_in_the_next_turn() -> None:
     listener = given(("report.pdf", "application/pdf", pdf("The answer is 41")))
 
-    told = json.dumps(listener.memories[1])
+    told = msgspec.json.encode(listener.memories[1]).decode()
     assert "The answer is 41" in told
     assert "report.pdf" in told
 
@@ -220,7 +221,7 @@ def test_no_type_a_sender_names_ends_a_turn_or_reaches_a_shell(kind: str, model:
     """The second message recalls the file of the first; both are answered."""
     listener = given(("voice.ogg", kind, b"x"), audio={"models": [model]})
     assert len(listener.turns) == 2
-    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+    for text in (listener.turns[0].prompt, msgspec.json.encode(listener.memories[1]).decode()):
         assert "pwned" not in text
         assert "voice.ogg" in text
     if model is SHELL and "it was not read" not in listener.turns[0].prompt:
@@ -253,6 +254,6 @@ def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decode_text", broken)
     listener = given(("a.txt", "text/plain", b"x"))
-    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+    for text in (listener.turns[0].prompt, msgspec.json.encode(listener.memories[1]).decode()):
         assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text
         assert "unforeseen" not in text

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.agent import Attachment, EffectsReported, PartialAnswer, TurnCompleted, TurnFailed
+from openclaw_mcp.core.chat_messages import ChatMessage
+from openclaw_mcp.core.lenient import convert_lenient
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders, remove_stale_folders
 
@@ -134,13 +136,14 @@ def test_outside_of_a_conversation_it_is_told_no_more_than_it_was_given(tmp_path
 
 def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: Path) -> None:
     async def recall(most: int) -> tuple[Any, ...]:
-        return (
+        messages: list[Any] = [
             {"role": "user", "content": "x" * 20_000},
             {"role": "user", "content": "my dog is Rex"},
             {"role": "assistant", "content": [{"type": "toolCall", "name": "message_send"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "noted"}]},
             {"role": "toolResult", "content": []},
-        )
+        ]
+        return tuple(convert_lenient(message, ChatMessage) for message in messages)
 
     harness = CliHarness(tmp_path, "codex")
     harness.final("what is its name?", load_history=recall)

@@ -9,8 +9,10 @@ import msgspec
 
 from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, Turn, TurnCompleted, TurnFailed
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.agents import AgentSettings
 from openclaw_mcp.core.config.config import read_config
+from openclaw_mcp.core.lenient import convert_lenient
 from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
@@ -50,8 +52,8 @@ class Agent:
         self.turns = 0
 
     async def hear(self, prompt: str = "hello", *, recall: Sequence[Json] = (), **more: Any) -> None:
-        async def recalled(most: int) -> tuple[Json, ...]:
-            return tuple(recall[-most:])
+        async def recalled(most: int) -> tuple[ChatMessage, ...]:
+            return tuple(convert_lenient(body, ChatMessage) for body in recall[-most:])
 
         self.turns += 1
         turn = Turn(

@@ -214,7 +214,7 @@ def test_a_model_that_says_nothing_is_given_up_on(api: str) -> None:
     run(talk())
 
 
-def test_nobody_at_the_address() -> None:
+def test_no_server_at_the_address() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
@@ -222,7 +222,7 @@ def test_nobody_at_the_address() -> None:
     async def talk() -> None:
         config = {"models": {"providers": {"fake": {"baseUrl": place}}}}
         end = await failed(Agent("openai", config=config, settings={"limits": {"retries": 0}}))
-        assert f"nobody answers at {place}" in end.message
+        assert f"no server answers at {place}" in end.message
 
     run(talk())
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 from ....core import agent
 from ....core.agent import AgentEvent, Turn
 from ....core.agents import AgentProfile, AgentRoster
+from ....core.chat_messages import ChatMessage
 from ....core.config.config import Config
 from ....core.errors import BadRequest, OpenClawError
-from ....core.gateway_events import AgentEventData, ReceivedMessage, RemoteRunEvent
+from ....core.gateway_events import AgentEventData, RemoteRunEvent
 from ....core.gateway_port import EventGateway
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
@@ -186,8 +187,7 @@ def _content(result: Any) -> tuple[Json, ...]:
     return tuple(block for block in content or () if isinstance(block, dict))
 
 
-def _text(message: ReceivedMessage | None) -> str:
+def _text(message: ChatMessage | None) -> str:
     """The text of an answer, without that of blocks of other types."""
-    if message is None or isinstance(message.content, str):
-        return "" if message is None else message.text
-    return "\n\n".join(block.text for block in message.blocks if block.type in ("text", "") and block.text is not None)
+    blocks = message.blocks if message is not None else ()
+    return "\n\n".join(block.text for block in blocks if block.type in ("text", "") and block.text is not None)

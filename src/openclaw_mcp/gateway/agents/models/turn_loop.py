@@ -7,8 +7,8 @@ import msgspec
 
 from ....core.agent import AgentEvent, ModelSelected, Notice, PartialAnswer, ThinkingText, Turn, TurnFailed, Usage
 from ....core.agent import TurnCompleted as Answered
+from ....core.chat_messages import ChatMessage
 from ....core.config.agents import ModelRunLimits
-from ....core.model import Json
 from . import context_window, history
 from .errors import ContextOverflow, ModelError
 from .event_stream import EmitEvent
@@ -55,7 +55,7 @@ class AgentLoop:
         self._messages: list[ModelMessage] = []
         self._history_count = 0
         """How many of them are from earlier turns."""
-        self._recalled: Sequence[Json] = ()
+        self._recalled: Sequence[ChatMessage] = ()
         self._model_tools: Sequence[ModelTool] = ()
         self._estimated = 0
         self._text = ""
