@@ -21,6 +21,28 @@ channel. A real OpenClaw's serves one conversation at a time, and most of its ch
 SEND_ONLY_ACTIONS: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
 
 
+class MessageArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The arguments of all messaging tools; which of them a tool has, its schema says."""
+
+    channel: str = ""
+    account_id: str = ""
+    thread_id: str = ""
+    target: str = ""
+    targets: tuple[str, ...] = ()
+    message: str = ""
+    media: str = ""
+    file: str = ""
+    caption: str = ""
+    reply_to_id: str = ""
+    effect_id: str = ""
+    emoji: str = ""
+    message_id: str = ""
+    remove: bool | None = None
+    channel_id: str = ""
+    limit: int | None = None
+    before: str = ""
+
+
 class _Receipt(Struct, frozen=True, rename="camel"):
     """Where a gateway says that it sent a message; some wrap it in `payload`."""
 
@@ -34,20 +56,17 @@ class _Receipt(Struct, frozen=True, rename="camel"):
 class MessageAction:
     """One action of one call."""
 
-    def __init__(
-        self, context: ClawContext, tool: str, target: str, *, channel: str, account: str, thread: str,
-        in_conversation: bool = True,
-    ) -> None:  # fmt: skip
-        """Where a text is empty, the run's own conversation is meant; without `in_conversation`, none at all."""
+    def __init__(self, context: ClawContext, tool: str, arguments: MessageArguments, target: str | None = "") -> None:
+        """`target`: empty means the run's own conversation, None that the action names none at all."""
         self._context = context
         self._tool = tool
         run = context.settings
-        self.channel = channel or run.channel
-        self.account = account or ("" if channel else run.account)
-        self.target = (target.strip() or run.to) if in_conversation else ""
+        self.channel = arguments.channel or run.channel
+        self.account = arguments.account_id or ("" if arguments.channel else run.account)
+        self.target = "" if target is None else target.strip() or run.to
         # A run that was started in a thread answers in that thread unless it names another.
-        at_home = in_conversation and self.target == run.to and self.channel == run.channel
-        self.thread = (thread or (run.thread if at_home else "")) if in_conversation else ""
+        at_home = self.target == run.to and self.channel == run.channel
+        self.thread = "" if target is None else arguments.thread_id or (run.thread if at_home else "")
 
     async def perform(self, params: Json, **extra: str) -> Any:
         """The gateway's answer. Raises ToolError when the channel did not do it."""

@@ -2,38 +2,14 @@
 
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError
 from ..core.model import Json
 from . import files
-from .message_action import OWN_GATEWAY_METHOD, MessageAction
+from .message_action import OWN_GATEWAY_METHOD, MessageAction, MessageArguments
 from .tool_context import ClawContext, OutcomeUnknown, bind_handlers, require_text
-
-
-class MessageArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of all messaging tools; which of them a tool has, its schema says."""
-
-    channel: str = ""
-    account_id: str = ""
-    thread_id: str = ""
-    target: str = ""
-    targets: tuple[str, ...] = ()
-    message: str = ""
-    media: str = ""
-    file: str = ""
-    caption: str = ""
-    reply_to_id: str = ""
-    effect_id: str = ""
-    emoji: str = ""
-    message_id: str = ""
-    remove: bool | None = None
-    channel_id: str = ""
-    limit: int | None = None
-    before: str = ""
-
 
 # ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -42,7 +18,7 @@ async def _send(context: ClawContext, arguments: MessageArguments) -> Any:
     media, message = arguments.media.strip() or None, arguments.message
     if media is None:
         require_text("message", message)
-    act = _action(context, "message_send", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send", arguments, require_text("target", arguments.target))
     params = {"message": message, "replyTo": arguments.reply_to_id, **await files.file_parameters(context, media)}
     return await act.send(params, text=message, media=media)
 
@@ -50,7 +26,7 @@ async def _send(context: ClawContext, arguments: MessageArguments) -> Any:
 async def _reply(context: ClawContext, arguments: MessageArguments, tool: str = "message_reply") -> Any:
     message = require_text("message", arguments.message)
     params = {"message": message, "replyTo": arguments.reply_to_id}
-    return await _action(context, tool, arguments).send(params, text=message)
+    return await MessageAction(context, tool, arguments).send(params, text=message)
 
 
 async def _thread_reply(context: ClawContext, arguments: MessageArguments) -> Any:
@@ -60,25 +36,16 @@ async def _thread_reply(context: ClawContext, arguments: MessageArguments) -> An
 
 async def _send_attachment(context: ClawContext, arguments: MessageArguments) -> Any:
     file, caption = require_text("file", arguments.file).strip(), arguments.caption
-    act = _action(context, "message_send_attachment", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send_attachment", arguments, require_text("target", arguments.target))
     params = {"message": caption, "caption": caption, **await files.file_parameters(context, file)}
     return await act.send(params, text=caption, media=file)
 
 
 async def _send_with_effect(context: ClawContext, arguments: MessageArguments) -> Any:
     message = require_text("message", arguments.message)
-    act = _action(context, "message_send_with_effect", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send_with_effect", arguments, require_text("target", arguments.target))
     effect = require_text("effectId", arguments.effect_id)
     return await act.send({"message": message, "effectId": effect, "effect": effect}, text=message)
-
-
-def _action(
-    context: ClawContext, tool: str, arguments: MessageArguments, target: str = "", *, in_conversation: bool = True
-) -> MessageAction:
-    return MessageAction(
-        context, tool, target, channel=arguments.channel, account=arguments.account_id, thread=arguments.thread_id,
-        in_conversation=in_conversation,
-    )  # fmt: skip
 
 
 # ---- to many ---------------------------------------------------------------------------------------------------------
@@ -89,14 +56,14 @@ async def _broadcast(context: ClawContext, arguments: MessageArguments) -> Any:
     targets = list(dict.fromkeys(target.strip() for target in arguments.targets if target.strip()))
     if not targets:
         raise ToolArguments("`targets` is empty; name the conversations it goes to")
-    act = _action(context, "message_broadcast", arguments, in_conversation=False)
+    act = MessageAction(context, "message_broadcast", arguments, None)
     if not act.channel:
         raise ToolArguments("this run has no channel of its own; say in `channel` where the targets are")
     context.effects.ensure_open()
     if OWN_GATEWAY_METHOD in await context.gateway.methods():
         results = await _broadcast_at_once(act, context, targets, message)
     else:
-        acts = [_action(context, "message_send", arguments, target) for target in targets]
+        acts = [MessageAction(context, "message_send", arguments, target) for target in targets]
         results = [await _send_one(context, act, message) for act in acts]
     count = sum(one["ok"] for one in results)
     if not count:
@@ -158,12 +125,12 @@ async def _pin(context: ClawContext, arguments: MessageArguments) -> Any:
 
 async def _change(context: ClawContext, tool: str, arguments: MessageArguments, **params: str | bool | None) -> Any:
     message_id = require_text("messageId", arguments.message_id)
-    act = _action(context, tool, arguments, arguments.target)
+    act = MessageAction(context, tool, arguments, arguments.target)
     return await act.perform({"messageId": message_id, **params}, **OPERATOR_READ_ORIGIN)
 
 
 async def _read(context: ClawContext, arguments: MessageArguments) -> Any:
-    act = _action(context, "message_read", arguments, arguments.channel_id)
+    act = MessageAction(context, "message_read", arguments, arguments.channel_id)
     return await act.perform({"limit": arguments.limit, "before": arguments.before}, **OPERATOR_READ_ORIGIN)
 
 

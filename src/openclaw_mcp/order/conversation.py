@@ -7,17 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ..core.agent import (
-    AgentEvent,
-    AnswerBlock,
-    Attachment,
-    MediaAttached,
-    PartialAnswer,
-    ToolUse,
-    TurnCompleted,
-    TurnFailed,
-    web_address,
-)
+from ..core import agent
+from ..core.agent import AgentEvent, Attachment, MediaAttached
 from ..core.chat_messages import ChatMessage
 from ..core.gateway_events import AgentEventData, RemoteRunEvent
 from ..core.gateway_port import EventGateway
@@ -78,22 +69,22 @@ class _EventReader:
             case "delta":
                 return self._update_text(message.text, replace=event.replace)
             case "final":
-                return [*self._finish_block(), *_media_events(message), TurnCompleted(text=message.text)]
+                return [*self._finish_block(), *_media_events(message), agent.TurnCompleted(text=message.text)]
             case "aborted":
-                return [*self._finish_block(), TurnFailed(message=STOPPED)]
+                return [*self._finish_block(), agent.TurnFailed(message=STOPPED)]
             case "error":
-                return [*self._finish_block(), TurnFailed(message=event.error_message or "the agent failed")]
+                return [*self._finish_block(), agent.TurnFailed(message=event.error_message or "the agent failed")]
             case "gone":
-                return [TurnFailed(message=f"the gateway went away: {event.error_message}")]
+                return [agent.TurnFailed(message=f"the gateway went away: {event.error_message}")]
         return [] if event.data is None else _agent_events(event.stream, event.data)
 
     def _update_text(self, text: str, *, replace: bool) -> list[AgentEvent]:
         part = [] if replace or text.startswith(self._text) else self._finish_block()
         self._text = text
-        return [*part, PartialAnswer(text=text, replace=True)]
+        return [*part, agent.PartialAnswer(text=text, replace=True)]
 
     def _finish_block(self) -> list[AgentEvent]:
-        return [AnswerBlock(text=self._text)] if self._text else []
+        return [agent.AnswerBlock(text=self._text)] if self._text else []
 
 
 def _agent_events(stream: str | None, data: AgentEventData) -> list[AgentEvent]:
@@ -101,7 +92,7 @@ def _agent_events(stream: str | None, data: AgentEventData) -> list[AgentEvent]:
         # Media that an agent showed by address alone, as a real OpenClaw reports it; only that one has the bytes.
         return [MediaAttached(attachment=_link_attachment(place)) for place in data.media_urls]
     if data.phase == "start":
-        return [ToolUse(id=data.tool_call_id, name=data.name, arguments={})]
+        return [agent.ToolUse(id=data.tool_call_id, name=data.name, arguments={})]
     return _media_events(convert_lenient(data.result, ChatMessage)) if data.phase == "result" else []
 
 
@@ -111,4 +102,4 @@ def _media_events(message: ChatMessage) -> list[AgentEvent]:
 
 def _link_attachment(location: str) -> Attachment:
     name = location.rpartition("/")[2] or None
-    return Attachment(mime_type="application/octet-stream", name=name, url=web_address(location))
+    return Attachment(mime_type="application/octet-stream", name=name, url=agent.web_address(location))

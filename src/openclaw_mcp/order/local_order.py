@@ -5,16 +5,8 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from ..core.agent import (
-    AgentEvent,
-    AnswerBlock,
-    MediaAttached,
-    PartialAnswer,
-    ToolOutcome,
-    ToolUse,
-    TurnCompleted,
-    TurnFailed,
-)
+from ..core import agent
+from ..core.agent import AgentEvent, MediaAttached
 from ..core.chat_messages import ChatMessage
 from ..core.gateway_port import LocalGateway
 from ..core.lenient import convert_lenient
@@ -35,7 +27,7 @@ async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGene
         await gateway.call("chat.send", {**params, "idempotencyKey": reader.run_id}, within=ADMIT_TIMEOUT)
         while not ended:
             event = await reader.events.get()
-            ended = isinstance(event, TurnCompleted | TurnFailed)
+            ended = isinstance(event, agent.TurnCompleted | agent.TurnFailed)
             yield event
     finally:
         disconnect()
@@ -70,14 +62,14 @@ class _RunReader:
 
     def _on_output(self, event: AgentEvent) -> None:
         match event:
-            case PartialAnswer(text=text, replace=replace):
+            case agent.PartialAnswer(text=text, replace=replace):
                 self._text = text if replace else self._text + text
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_at(self._next_report, self._report_text)
-            case ToolUse():
+            case agent.ToolUse():
                 self._report_text()
                 self.events.put_nowait(event)
-            case ToolOutcome(content=content):
+            case agent.ToolOutcome(content=content):
                 shown = convert_lenient({"content": list(content)}, ChatMessage)
                 self._put(*map(MediaAttached, shown.media))
             case MediaAttached(attachment=item) if item.data is not None:
@@ -88,22 +80,22 @@ class _RunReader:
         if self._text != self._reported_text:
             self._reported_text = self._text
             self._next_report = asyncio.get_running_loop().time() + PARTIAL_INTERVAL
-            self.events.put_nowait(PartialAnswer(text=self._text, replace=True))
+            self.events.put_nowait(agent.PartialAnswer(text=self._text, replace=True))
 
     def _on_end(self, event: RunEnded) -> None:
         self._report_text()
         if self._text:
-            self.events.put_nowait(AnswerBlock(text=self._text))
+            self.events.put_nowait(agent.AnswerBlock(text=self._text))
         run = event.run
         if run.status == "aborted":
-            self._put(TurnFailed(message=STOPPED))
+            self._put(agent.TurnFailed(message=STOPPED))
         elif run.status != "ok":
-            self._put(TurnFailed(message=run.error or "the agent failed"))
+            self._put(agent.TurnFailed(message=run.error or "the agent failed"))
         else:
             bodies = (message.body for message in reversed(event.messages) if message.role == "assistant")
             answer = convert_lenient(next(bodies, None), ChatMessage)
             # A run that another process carried out left its pictures in the answer alone.
-            self._put(*(self._media or map(MediaAttached, answer.media)), TurnCompleted(text=answer.text))
+            self._put(*(self._media or map(MediaAttached, answer.media)), agent.TurnCompleted(text=answer.text))
 
     def _put(self, *events: AgentEvent) -> None:
         for event in events:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
+from ..models.anthropic import AnthropicBlock, AnthropicEvent
 from . import dialect
 from .confinement import PROXY_VARIABLES, home_folder, object_at, pick_settings, write_private_file
 
@@ -123,33 +124,13 @@ def _encode_message(cli_turn: dialect.CliTurn) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-class _Block(Struct, frozen=True):
-    """A part of a message, or what is added to one."""
-
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    stop_reason: str | None = None
-    id: str = ""
-    name: str = ""
-    input: Any = None
-    tool_use_id: str = ""
-    content: Any = None
-    is_error: bool = False
-
-
 class _Message(Struct, frozen=True):
     model: str | None = None
-    content: str | tuple[_Block, ...] = ()
+    content: str | tuple[AnthropicBlock, ...] = ()
 
     @property
-    def blocks(self) -> tuple[_Block, ...]:
+    def blocks(self) -> tuple[AnthropicBlock, ...]:
         return self.content if isinstance(self.content, tuple) else ()
-
-
-class _StreamEvent(Struct, frozen=True):
-    type: str = ""
-    delta: _Block = _Block()
 
 
 class _TokenCounts(Struct, frozen=True):
@@ -171,7 +152,7 @@ class _Event(Struct, frozen=True):
     parent_tool_use_id: str | None = None
     model: str | None = None
     mcp_servers: tuple[_Server, ...] = ()
-    event: _StreamEvent = _StreamEvent()
+    event: AnthropicEvent = AnthropicEvent()
     message: _Message = _Message()
     usage: _TokenCounts = _TokenCounts()
     total_cost_usd: float | None = None
@@ -208,10 +189,10 @@ class ClaudeReader(dialect.CliReader[_Event]):
             case "result":
                 self._result(event)
 
-    def _stream(self, event: _StreamEvent) -> Iterator[AgentEvent]:
+    def _stream(self, event: AnthropicEvent) -> Iterator[AgentEvent]:
         if event.type == "content_block_start":
             self.start_paragraph()
-        delta = event.delta
+        delta = event.delta or AnthropicBlock()
         if delta.type == "text_delta":
             self._streamed = True
             yield from self.text_events(delta.text)

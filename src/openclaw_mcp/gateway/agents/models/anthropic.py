@@ -121,8 +121,8 @@ def _blocks(parts: Iterable[MessagePart], origin: str) -> Iterator[Json]:
                 yield {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-class _Block(Struct):
-    """A part of the answer while it grows."""
+class AnthropicBlock(Struct):
+    """A block of a message, or what is added to one."""
 
     type: str = ""
     text: str = ""
@@ -132,9 +132,14 @@ class _Block(Struct):
     id: str = ""
     name: str = ""
     input: Any = None
-    json_pieces: list[str] = []
+    partial_json: str = ""
+    stop_reason: str | None = None
+    tool_use_id: str = ""
+    content: Any = None
+    is_error: bool = False
 
-    def to_part(self, origin: str) -> MessagePart | None:
+    def to_part(self, origin: str, json_text: str) -> MessagePart | None:
+        """As a part of an answer; `json_text` are the arguments of a tool call that came in pieces."""
         match self.type:
             case "text":
                 return TextPart(self.text)
@@ -143,34 +148,25 @@ class _Block(Struct):
             case "redacted_thinking":
                 return ThinkingPart(text="", origin=origin, redacted=self.data)
             case "tool_use":
-                return ToolCallPart(self.id, self.name, "".join(self.json_pieces) or _encode(self.input or {}).decode())
+                return ToolCallPart(self.id, self.name, json_text or _encode(self.input or {}).decode())
         return None
-
-
-class _Delta(Struct, frozen=True):
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
-    stop_reason: str | None = None
 
 
 class _Message(Struct, frozen=True):
     usage: Any = None
 
 
-class _Event(Struct, frozen=True):
+class AnthropicEvent(Struct, frozen=True):
     type: str = ""
     index: int = 0
     message: _Message | None = None
-    content_block: _Block | None = None
-    delta: _Delta | None = None
+    content_block: AnthropicBlock | None = None
+    delta: AnthropicBlock | None = None
     usage: Any = None
     error: Any = None
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = msgspec.json.Decoder(AnthropicEvent).decode
 
 
 class AnthropicReader:
@@ -178,7 +174,8 @@ class AnthropicReader:
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, AnthropicBlock] = {}
+        self._json_pieces: dict[int, list[str]] = {}
         self._stop: StopKind | None = None
         self._ended = False
         self._counts: dict[str, int] = {}
@@ -186,23 +183,24 @@ class AnthropicReader:
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
         event = _decode(data)
         match event:
-            case _Event(type="error"):
+            case AnthropicEvent(type="error"):
                 raise error_from_stream({"error": event.error})
-            case _Event(type="message_start", message=_Message(usage=usage)):
+            case AnthropicEvent(type="message_start", message=_Message(usage=usage)):
                 self._add_usage(usage)
-            case _Event(type="content_block_start", content_block=_Block() as block):
+            case AnthropicEvent(type="content_block_start", content_block=AnthropicBlock() as block):
                 self._blocks[event.index] = block
-            case _Event(type="content_block_delta", delta=_Delta() as delta):
-                return self._append_delta(self._blocks[event.index], delta)
-            case _Event(type="message_delta"):
+            case AnthropicEvent(type="content_block_delta", delta=AnthropicBlock() as delta):
+                return self._append_delta(event.index, delta)
+            case AnthropicEvent(type="message_delta"):
                 self._add_usage(event.usage)
                 reason = event.delta.stop_reason if event.delta is not None else None
                 self._stop = STOPS.get(reason, "stop") if reason else self._stop
-            case _Event(type="message_stop"):
+            case AnthropicEvent(type="message_stop"):
                 self._ended = True
         return ()
 
-    def _append_delta(self, block: _Block, delta: _Delta) -> Iterable[AnswerDelta]:
+    def _append_delta(self, index: int, delta: AnthropicBlock) -> Iterable[AnswerDelta]:
+        block = self._blocks[index]
         match delta.type:
             case "text_delta":
                 block.text += delta.text
@@ -213,7 +211,7 @@ class AnthropicReader:
             case "signature_delta":
                 block.signature += delta.signature
             case "input_json_delta":
-                block.json_pieces.append(delta.partial_json)
+                self._json_pieces.setdefault(index, []).append(delta.partial_json)
         return ()
 
     def _add_usage(self, usage: Any) -> None:
@@ -223,7 +221,8 @@ class AnthropicReader:
     def answer(self) -> ModelAnswer | None:
         if self._stop is None or not self._ended:
             return None
-        found = [block.to_part(self._origin) for _, block in sorted(self._blocks.items())]
+        pieces = {index: "".join(found) for index, found in self._json_pieces.items()}
+        found = [block.to_part(self._origin, pieces.get(at, "")) for at, block in sorted(self._blocks.items())]
         parts = tuple(part for part in found if part is not None)
         counts = self._counts
         usage = Usage(

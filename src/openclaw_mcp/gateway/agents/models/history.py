@@ -7,7 +7,7 @@ import msgspec
 
 from ....core.agent import Attachment
 from ....core.chat_messages import ChatBlock, ChatMessage
-from .messages import ImagePart, ModelMessage, TextPart, ToolCallPart, ToolResultPart
+from .messages import ImagePart, ModelMessage, TextPart, ToolCallPart, ToolResultPart, replace_images
 
 RECALLED_MESSAGES: Final = 400  # messages asked for; with tools, some fifty turns
 KEPT_MESSAGES: Final = 240  # of them, when there are more
@@ -64,8 +64,7 @@ def _keep_recent_images(messages: list[ModelMessage]) -> list[ModelMessage]:
         for part in messages[place].parts:
             if isinstance(part, ToolResultPart) and any(isinstance(inner, ImagePart) for inner in part.parts):
                 if left <= 0:
-                    inner = tuple(IMAGE_OMITTED if isinstance(p, ImagePart) else p for p in part.parts)
-                    messages[place] = ModelMessage("user", (msgspec.structs.replace(part, parts=inner),))
+                    messages[place] = ModelMessage("user", (replace_images(part, IMAGE_OMITTED),))
                 left -= 1
     return messages
 

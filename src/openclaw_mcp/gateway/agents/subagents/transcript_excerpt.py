@@ -58,8 +58,8 @@ def trim_messages(messages: Sequence[Json], *, tools: bool) -> Json:
     excerpt = _Excerpt()
     wanted = [message for message in messages if tools or message.get("role") in ("user", "assistant")]
     for number, message in enumerate(reversed(wanted)):
-        kept = {name: message[name] for name in MESSAGE_FIELDS if name in message}
-        small = {**kept, "content": _trim_content(message.get("content"), excerpt, tools=tools)}
+        small: Json = {name: message[name] for name in MESSAGE_FIELDS if name in message}
+        small["content"] = _trim_content(message.get("content"), excerpt, tools=tools)
         size = len(_encode(small))
         if excerpt.bytes + size > LARGEST_ANSWER:
             excerpt.truncated, excerpt.dropped_messages = True, len(wanted) - number
