@@ -27,10 +27,6 @@ class ConfigArguments(Struct, frozen=True, kw_only=True, rename="camel"):
     note: str = ""
 
 
-async def _restart(context: ClawContext, arguments: ConfigArguments) -> Any:
-    return await context.call_once("gateway.restart.request", {"reason": arguments.reason})
-
-
 async def _get_config(context: ClawContext, arguments: ConfigArguments) -> Any:
     read = await context.call_repeatable("config.get", {})
     key = arguments.key.strip().strip(".")
@@ -97,7 +93,9 @@ async def _config_schema(context: ClawContext, arguments: ConfigArguments) -> An
 HANDLERS: Final = bind_handlers(
     ConfigArguments,
     {
-        "gateway_restart": _restart,
+        "gateway_restart": lambda context, asked: context.call_once(
+            "gateway.restart.request", {"reason": asked.reason}
+        ),
         "gateway_config_get": _get_config,
         "gateway_config_apply": _apply_config,
         "gateway_config_patch": _patch_config,

@@ -22,9 +22,8 @@ class CronArguments(Struct, frozen=True, kw_only=True, rename="camel"):
     updates: Json = {}
     mode: str = "force"
 
-
-async def _status(context: ClawContext, arguments: CronArguments) -> Any:
-    return await context.call_repeatable("cron.status", {})
+    def required_id(self) -> str:
+        return require_text("jobId", self.job_id)
 
 
 async def _list(context: ClawContext, arguments: CronArguments) -> Any:
@@ -72,20 +71,6 @@ def _job_name(payload: Any) -> str:
     return first[:60]
 
 
-async def _update(context: ClawContext, arguments: CronArguments) -> Any:
-    id = require_text("jobId", arguments.job_id)
-    return await context.call_once("cron.update", {"id": id, "patch": arguments.updates})
-
-
-async def _remove(context: ClawContext, arguments: CronArguments) -> Any:
-    return await context.call_once("cron.remove", {"id": require_text("jobId", arguments.job_id)})
-
-
-async def _run(context: ClawContext, arguments: CronArguments) -> Any:
-    id = require_text("jobId", arguments.job_id)
-    return await context.call_once("cron.run", {"id": id, "mode": arguments.mode})
-
-
 async def _runs(context: ClawContext, arguments: CronArguments) -> Any:
     id = arguments.job_id.strip()
     params = {"id": id, "scope": "job" if id else "all", "limit": arguments.limit}
@@ -95,12 +80,16 @@ async def _runs(context: ClawContext, arguments: CronArguments) -> Any:
 HANDLERS: Final = bind_handlers(
     CronArguments,
     {
-        "cron_status": _status,
+        "cron_status": lambda context, _: context.call_repeatable("cron.status", {}),
         "cron_list": _list,
         "cron_add": _add,
-        "cron_update": _update,
-        "cron_remove": _remove,
-        "cron_run": _run,
+        "cron_update": lambda context, asked: context.call_once(
+            "cron.update", {"id": asked.required_id(), "patch": asked.updates}
+        ),
+        "cron_remove": lambda context, asked: context.call_once("cron.remove", {"id": asked.required_id()}),
+        "cron_run": lambda context, asked: context.call_once(
+            "cron.run", {"id": asked.required_id(), "mode": asked.mode}
+        ),
         "cron_runs": _runs,
     },
 )

@@ -115,14 +115,6 @@ async def _react(context: ClawContext, arguments: MessageArguments) -> Any:
     return await _change(context, "message_react", arguments, emoji=emoji, remove=arguments.remove)
 
 
-async def _delete(context: ClawContext, arguments: MessageArguments) -> Any:
-    return await _change(context, "message_delete", arguments)
-
-
-async def _pin(context: ClawContext, arguments: MessageArguments) -> Any:
-    return await _change(context, "message_pin", arguments, remove=arguments.remove)
-
-
 async def _change(context: ClawContext, tool: str, arguments: MessageArguments, **params: str | bool | None) -> Any:
     message_id = require_text("messageId", arguments.message_id)
     act = MessageAction(context, tool, arguments, arguments.target)
@@ -142,10 +134,10 @@ HANDLERS: Final = bind_handlers(
         "message_thread_reply": _thread_reply,
         "message_broadcast": _broadcast,
         "message_react": _react,
-        "message_delete": _delete,
+        "message_delete": lambda context, asked: _change(context, "message_delete", asked),
         "message_send_attachment": _send_attachment,
         "message_send_with_effect": _send_with_effect,
-        "message_pin": _pin,
+        "message_pin": lambda context, asked: _change(context, "message_pin", asked, remove=asked.remove),
         "message_read": _read,
     },
 )

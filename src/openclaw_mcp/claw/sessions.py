@@ -265,10 +265,6 @@ async def _status(context: ClawContext, arguments: SessionArguments) -> Any:
     return {"sessionKey": row.get("key", key), "exists": True, "run": run, "session": row}
 
 
-async def _list_agents(context: ClawContext, arguments: SessionArguments) -> Any:
-    return await context.call_repeatable("agents.list", {})
-
-
 HANDLERS: Final = bind_handlers(
     SessionArguments,
     {
@@ -277,6 +273,6 @@ HANDLERS: Final = bind_handlers(
         "sessions_send": _send,
         "sessions_spawn": _spawn,
         "session_status": _status,
-        "agents_list": _list_agents,
+        "agents_list": lambda context, _: context.call_repeatable("agents.list", {}),
     },
 ) | {"subagents": _subagents}

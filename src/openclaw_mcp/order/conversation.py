@@ -1,9 +1,8 @@
 """One order carried to a gateway elsewhere, ours or a real OpenClaw: its run's events as those of an agent."""
 
-import base64
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -13,8 +12,7 @@ from ..core.chat_messages import ChatMessage
 from ..core.gateway_events import AgentEventData, RemoteRunEvent
 from ..core.gateway_port import EventGateway
 from ..core.lenient import convert_lenient
-from ..core.model import Json
-from ..net.gateway_client.remote_run import follow_remote_run
+from ..net.gateway_client.remote_run import chat_send_params, encode_contents, follow_remote_run
 
 RUN_TIMEOUT: Final = 3600.0  # seconds the agent may take
 STOP_TIMEOUT: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
@@ -31,30 +29,14 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
 
 async def run_remote_order(gateway: EventGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
     """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
-    contents = [base64.b64encode(item.data or b"").decode() for item in order.attachments]
-    params = chat_send_params(order, contents)
+    contents = encode_contents(order.attachments)
+    params = chat_send_params(order.session_key, order.message, order.attachments, contents)
     reader = _EventReader()
     run = follow_remote_run(gateway, params, streams=STREAMS, timeout=RUN_TIMEOUT, stop_timeout=STOP_TIMEOUT)
     async with aclosing(run) as events:
         async for event in events:
             for read in reader.read(event):
                 yield read
-
-
-def chat_send_params(order: AgentOrder, contents: Sequence[Any]) -> Json:
-    """`contents` are those of the attachments: bytes within one process, base64 on a wire."""
-    params: Json = {
-        "sessionKey": order.session_key,
-        "message": order.message,
-        # A busy session finishes its run first: an order is a turn of its own, not a remark on another's.
-        "queueMode": "followup",
-    }
-    if order.attachments:
-        params["attachments"] = [
-            {"type": item.kind, "mimeType": item.mime_type, "fileName": item.name, "content": content}
-            for item, content in zip(order.attachments, contents, strict=True)
-        ]
-    return params
 
 
 class _EventReader:

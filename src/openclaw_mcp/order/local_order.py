@@ -11,8 +11,8 @@ from ..core.chat_messages import ChatMessage
 from ..core.gateway_port import LocalGateway
 from ..core.lenient import convert_lenient
 from ..core.sessions import RunEnded, RunEvent, RunOutput
-from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, stop_remote_run
-from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder, chat_send_params
+from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, chat_send_params, stop_remote_run
+from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder
 
 PARTIAL_INTERVAL: Final = 0.075  # seconds between two reports of the text so far: faster than eyes, slower than tokens
 
@@ -23,7 +23,8 @@ async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGene
     disconnect = gateway.run_events.connect(reader.on_run_event)
     ended = False
     try:
-        params = chat_send_params(order, [item.data for item in order.attachments])
+        contents = [item.data for item in order.attachments]
+        params = chat_send_params(order.session_key, order.message, order.attachments, contents)
         await gateway.call("chat.send", {**params, "idempotencyKey": reader.run_id}, within=ADMIT_TIMEOUT)
         while not ended:
             event = await reader.events.get()

@@ -1,11 +1,13 @@
 """One message to an agent of a gateway elsewhere: `chat.send`, then the events of its run until it ends."""
 
 import asyncio
+import base64
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Set
+from collections.abc import AsyncGenerator, Iterator, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final
 
+from ...core.agent import Attachment
 from ...core.chat_messages import ChatBlock, ChatHistoryReply, ChatMessage
 from ...core.errors import OpenClawError
 from ...core.gateway_events import RemoteRunEvent, RunWaitReply
@@ -18,6 +20,23 @@ ADMIT_TIMEOUT: Final = 60.0  # seconds from sending a message to its admission
 POLL_INTERVAL: Final = 1.0  # seconds between two looks at a message that waits its turn; no event announces it
 HISTORY_LIMIT: Final = 200  # messages of a transcript in which the answer to such a message is looked for
 MOST_QUEUED_EVENTS: Final = 1000  # events of one run waiting to be read, after which partial texts are dropped
+
+
+def chat_send_params(key: str, message: str, attachments: Sequence[Attachment], contents: Sequence[Any]) -> Json:
+    """A message for the session of this key. `contents` are those of the attachments: bytes within one process, base64
+    on a wire."""
+    # A busy session finishes its run first: this is a turn of its own, not a remark on another's.
+    params: Json = {"sessionKey": key, "message": message, "queueMode": "followup"}
+    if attachments:
+        params["attachments"] = [
+            {"type": item.kind, "mimeType": item.mime_type, "fileName": item.name or item.kind, "content": content}
+            for item, content in zip(attachments, contents, strict=True)
+        ]
+    return params
+
+
+def encode_contents(attachments: Sequence[Attachment]) -> list[str]:
+    return [base64.b64encode(item.data or b"").decode() for item in attachments]
 
 
 async def follow_remote_run(

@@ -1,7 +1,6 @@
 """The runtime `openclaw`: another gateway's agent answers in this one's place, with that gateway's tools."""
 
 import asyncio
-import base64
 import re
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from ....core.gateway_port import EventGateway
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....core.providers import model_choices, split_model_name
-from ....net.gateway_client.remote_run import follow_remote_run
+from ....net.gateway_client.remote_run import chat_send_params, encode_contents, follow_remote_run
 from .api_keys import KeyRing
 from .event_stream import EmitEvent, stream_events
 from .settings import KeySource, ModelProvider, read_providers
@@ -126,20 +125,8 @@ def _params(turn: Turn, profile: AgentProfile, key: str) -> Json:
     """Instructions go with the first message: the other gateway's agent has a prompt of its own."""
     instructions = [profile.settings.system_prompt, turn.system_prompt] if turn.resume is None else []
     message = "\n\n".join(part for part in (*instructions, turn.prompt) if part)
-    params: Json = {"sessionKey": key, "message": message, "queueMode": "followup"}
-    if turn.thinking:
-        params["thinking"] = turn.thinking
-    if turn.attachments:
-        params["attachments"] = [
-            {
-                "type": item.kind,
-                "mimeType": item.mime_type,
-                "fileName": item.name or item.kind,
-                "content": base64.b64encode(item.data or b"").decode(),
-            }
-            for item in turn.attachments
-        ]
-    return params
+    params = chat_send_params(key, message, turn.attachments, encode_contents(turn.attachments))
+    return {**params, "thinking": turn.thinking} if turn.thinking else params
 
 
 def _handle_event(event: RemoteRunEvent, key: str, emit: EmitEvent) -> AgentEvent | None:
