@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
-from ..models.anthropic import AnthropicBlock, AnthropicEvent
+from ....protocol.anthropic_events import AnthropicBlock, AnthropicEvent
 from . import dialect
 from .confinement import PROXY_VARIABLES, home_folder, object_at, pick_settings, write_private_file
 

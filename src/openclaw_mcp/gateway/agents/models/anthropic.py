@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ....core.agent import Usage
 from ....core.model import Json
+from ....protocol.anthropic_events import AnthropicBlock, AnthropicEvent, AnthropicMessage
 from .errors import error_from_stream
 from .lru import LruCache
 from .messages import (
@@ -121,51 +122,6 @@ def _blocks(parts: Iterable[MessagePart], origin: str) -> Iterator[Json]:
                 yield {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-class AnthropicBlock(Struct):
-    """A block of a message, or what is added to one."""
-
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
-    id: str = ""
-    name: str = ""
-    input: Any = None
-    partial_json: str = ""
-    stop_reason: str | None = None
-    tool_use_id: str = ""
-    content: Any = None
-    is_error: bool = False
-
-    def to_part(self, origin: str, json_text: str) -> MessagePart | None:
-        """As a part of an answer; `json_text` are the arguments of a tool call that came in pieces."""
-        match self.type:
-            case "text":
-                return TextPart(self.text)
-            case "thinking":
-                return ThinkingPart(text=self.thinking, origin=origin, signature=self.signature or None)
-            case "redacted_thinking":
-                return ThinkingPart(text="", origin=origin, redacted=self.data)
-            case "tool_use":
-                return ToolCallPart(self.id, self.name, json_text or _encode(self.input or {}).decode())
-        return None
-
-
-class _Message(Struct, frozen=True):
-    usage: Any = None
-
-
-class AnthropicEvent(Struct, frozen=True):
-    type: str = ""
-    index: int = 0
-    message: _Message | None = None
-    content_block: AnthropicBlock | None = None
-    delta: AnthropicBlock | None = None
-    usage: Any = None
-    error: Any = None
-
-
 _decode = msgspec.json.Decoder(AnthropicEvent).decode
 
 
@@ -185,7 +141,7 @@ class AnthropicReader:
         match event:
             case AnthropicEvent(type="error"):
                 raise error_from_stream({"error": event.error})
-            case AnthropicEvent(type="message_start", message=_Message(usage=usage)):
+            case AnthropicEvent(type="message_start", message=AnthropicMessage(usage=usage)):
                 self._add_usage(usage)
             case AnthropicEvent(type="content_block_start", content_block=AnthropicBlock() as block):
                 self._blocks[event.index] = block
@@ -222,7 +178,7 @@ class AnthropicReader:
         if self._stop is None or not self._ended:
             return None
         pieces = {index: "".join(found) for index, found in self._json_pieces.items()}
-        found = [block.to_part(self._origin, pieces.get(at, "")) for at, block in sorted(self._blocks.items())]
+        found = [self._to_part(block, pieces.get(at, "")) for at, block in sorted(self._blocks.items())]
         parts = tuple(part for part in found if part is not None)
         counts = self._counts
         usage = Usage(
@@ -233,3 +189,16 @@ class AnthropicReader:
         )
         called = any(isinstance(part, ToolCallPart) for part in parts)
         return ModelAnswer(parts=parts, stop="tools" if called else self._stop, usage=usage)
+
+    def _to_part(self, block: AnthropicBlock, json_text: str) -> MessagePart | None:
+        """`json_text` are the arguments of a tool call that came in pieces."""
+        match block.type:
+            case "text":
+                return TextPart(block.text)
+            case "thinking":
+                return ThinkingPart(text=block.thinking, origin=self._origin, signature=block.signature or None)
+            case "redacted_thinking":
+                return ThinkingPart(text="", origin=self._origin, redacted=block.data)
+            case "tool_use":
+                return ToolCallPart(block.id, block.name, json_text or _encode(block.input or {}).decode())
+        return None
