@@ -16,7 +16,7 @@ STALE_HASH_ERRORS: Final = ("config base hash required", "config changed since l
 
 
 class ConfigArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of all gateway tools; which of them a tool has, its schema says."""
+    """The arguments of all gateway tools; its schema names those that a tool has."""
 
     reason: str = ""
     key: str = ""

@@ -11,7 +11,7 @@ from .tool_context import ClawContext, OutcomeUnknown, bind_handlers, drop_empty
 
 
 class CronArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of all cron tools; which of them a tool has, its schema says."""
+    """The arguments of all cron tools; its schema names those that a tool has."""
 
     filter: str = ""
     enabled: str = "all"

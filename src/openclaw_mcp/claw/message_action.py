@@ -1,4 +1,4 @@
-"""One action in a conversation: where it goes, how the gateway is asked for it, what is recorded of it."""
+"""One action in a conversation: its address, the request to the gateway, the record of it."""
 
 import uuid
 from typing import Any, Final
@@ -22,7 +22,7 @@ SEND_ONLY_ACTIONS: Final = frozenset({"reply", "thread-reply", "sendAttachment"}
 
 
 class MessageArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of all messaging tools; which of them a tool has, its schema says."""
+    """The arguments of all messaging tools; its schema names those that a tool has."""
 
     channel: str = ""
     account_id: str = ""
@@ -44,7 +44,7 @@ class MessageArguments(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Receipt(Struct, frozen=True, rename="camel"):
-    """Where a gateway says that it sent a message; some wrap it in `payload`."""
+    """The conversation to which a gateway sent a message; some wrap it in `payload`."""
 
     channel: str = ""
     account_id: str = ""

@@ -20,7 +20,7 @@ MOST_CHILDREN: Final = 100  # sub-agents listed where the gateway has no method 
 
 
 class SessionArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of the session tools but `subagents`; which of them a tool has, its schema says."""
+    """The arguments of the session tools but `subagents`; its schema names those that a tool has."""
 
     filter: str = ""
     limit: int | None = None

@@ -144,7 +144,7 @@ def check_machine_settings(path: Path, settings: Json, names: Iterable[str]) -> 
     if found:
         raise BadRequest(
             f"{path} sets {', '.join(found)} for all users of this machine, which can't be kept out of a run for "
-            "somebody who is not the owner; remove it there, or use another runtime for this agent"
+            "people other than the owner; remove it there, or use another runtime for this agent"
         )
 
 

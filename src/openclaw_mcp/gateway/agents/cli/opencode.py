@@ -164,7 +164,7 @@ def _check_logins(cli_turn: dialect.CliTurn) -> None:
     if any(isinstance(login, dict) and login.get("type") == "wellknown" for login in logins):
         raise BadRequest(
             "it is signed in at an address that brings settings of its own, which can't be kept out of a run for "
-            "somebody who is not the owner; sign in with a provider's key instead"
+            "people other than the owner; sign in with a provider's key instead"
         )
 
 

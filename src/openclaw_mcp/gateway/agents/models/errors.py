@@ -1,4 +1,4 @@
-"""What goes wrong with models, sorted by what can be done about it. Pure."""
+"""Errors of models, classified by what can be done about them. Pure."""
 
 import re
 import time
@@ -15,7 +15,7 @@ ModelErrorKind = Literal[
 ]  # fmt: skip
 TRANSIENT_KINDS: Final = frozenset(("overloaded", "timeout", "network", "dropped"))
 """Kinds that may be gone a moment later."""
-MAX_QUOTE_LENGTH: Final = 300  # characters of a provider's own words that are passed on
+MAX_QUOTE_LENGTH: Final = 300  # characters of a provider's own error text that are passed on
 
 KINDS_BY_STATUS: Final[Mapping[int, ModelErrorKind]] = {
     401: "auth", 402: "auth", 403: "auth", 404: "not_found", 408: "timeout", 413: "context_length",

@@ -85,7 +85,7 @@ class OpenClawRuntime:
             async for event in events:
                 if (end := _handle_event(event, key, emit)) is not None:
                     return end
-        raise OpenClawError("its run ended without saying how")
+        raise OpenClawError("its run ended without a result")
 
     async def _gateway(self, provider: ModelProvider) -> EventGateway:
         ring = KeyRing(provider)
@@ -98,7 +98,7 @@ class OpenClawRuntime:
 
 
 def _target(config: Config, turn: Turn, profile: AgentProfile) -> tuple[ModelProvider, str]:
-    """Which gateway and which of its agents: the agent's model says, else `gateway.remote` and `main`."""
+    """Which gateway and which of its agents: by the agent's model, else `gateway.remote` and `main`."""
     providers: Mapping[str, ModelProvider] = read_providers(config.models)
     first = turn.model or model_choices(profile.settings.model)[0]
     if first:
@@ -107,8 +107,8 @@ def _target(config: Config, turn: Turn, profile: AgentProfile) -> tuple[ModelPro
             return providers[name], target or "main"
     remote = config.gateway.remote
     if not remote.url:
-        words = 'set gateway.remote.url, or a provider with api "openclaw" and the model provider/agent'
-        raise BadRequest(f"no gateway is named; {words}")
+        remedy = 'set gateway.remote.url, or a provider with api "openclaw" and the model provider/agent'
+        raise BadRequest(f"no gateway is named; {remedy}")
     keys = (KeySource("value", remote.token),) if remote.token else ()
     return ModelProvider(name="gateway.remote", api="openclaw", base_url=remote.url, keys=keys), "main"
 

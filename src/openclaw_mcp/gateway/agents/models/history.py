@@ -14,7 +14,7 @@ KEPT_MESSAGES: Final = 240  # of them, when there are more
 RECENT_IMAGES: Final = 4  # results of tools whose pictures a model is shown again in later turns
 IMAGE_OMITTED: Final = TextPart("[an image, shown then]")
 DROPPED_NOTICE: Final = "dropped"
-"""The kind of notice that says older messages are left out from there on."""
+"""The kind of notice from which on older messages are left out."""
 
 ToolNameMapper = Callable[[str], str]
 
@@ -70,9 +70,9 @@ def _keep_recent_images(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 
 def _start_at_user(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """A conversation begins with something said to the model."""
-    for place, said in enumerate(messages):
-        if said.role == "user" and not any(isinstance(part, ToolResultPart) for part in said.parts):
+    """A conversation begins with a message to the model."""
+    for place, message in enumerate(messages):
+        if message.role == "user" and not any(isinstance(part, ToolResultPart) for part in message.parts):
             return messages[place:]
     return []
 

@@ -66,7 +66,7 @@ class ModelHttpClient:
             silence = f"no server answers at {where}; is it running, and is that its address?"
             raise ModelError(f"{where}: {exc}" if str(exc) else silence, kind="network") from None
         except ConnectionTimeout:
-            raise ModelError(f"it said nothing for {provider.idle_limit:g} s", kind="timeout") from None
+            raise ModelError(f"it sent nothing for {provider.idle_limit:g} s", kind="timeout") from None
         except ConnectionBroken:
             failed = ModelError(f"the connection to {where} failed", kind="network")
             raise _incomplete_error() if begun else failed from None

@@ -11,7 +11,7 @@ import msgspec
 from .messages import ImagePart, MessagePart, ModelMessage, ToolCallPart, ToolResultPart
 
 PLACEHOLDER: Final = secrets.token_hex(16)
-"""Where a picture goes. Random, so that no message can hold it."""
+"""The place of a picture. Random, so that no message can hold it."""
 CHUNK_SIZE: Final = 3 << 14  # bytes of a picture written at a time; of three, so that the pieces join without padding
 
 _PLACEHOLDER_PATTERN = re.compile(f"{PLACEHOLDER}-([0-9]+)-".encode())

@@ -19,7 +19,7 @@ from .turn_loop import AgentLoop
 MAX_INSTRUCTIONS_LENGTH: Final = 60_000  # characters of a workspace's own instructions
 MAX_INSTRUCTIONS_BYTES: Final = 4 << 20  # bytes of their file; a larger one holds something else
 INSTRUCTIONS: Final = "AGENTS.md"
-"""What a workspace tells every agent that works in it."""
+"""The file of a workspace with instructions for every agent that works in it."""
 
 
 class ModelRuntime:
@@ -55,12 +55,12 @@ class ModelRuntime:
         return self._provider_cache[1]
 
     def _choices(self, turn: Turn, profile: AgentProfile) -> list[ModelChoice]:
-        """Those the run is judged by; where nobody judges, the session's model or the agent's, and its fallbacks."""
+        """Those whose rules hold for the run; without such, the session's model or the agent's, and its fallbacks."""
         providers = self._providers()
-        words = turn.candidate_models or candidate_models(self.id, profile.settings.model, providers, turn.model)
-        if not words:
+        names = turn.candidate_models or candidate_models(self.id, profile.settings.model, providers, turn.model)
+        if not names:
             raise BadRequest(f"it has no model; set agents.defaults.model, such as {self.id}/MODEL")
-        choices = [choose_model(word, providers) for word in words]
+        choices = [choose_model(name, providers) for name in names]
         for choice in choices:
             if choice.provider.api == "openclaw":
                 raise BadRequest(f"{choice.name} is another gateway, which only an agent of its own can ask")
@@ -78,8 +78,8 @@ def _system_prompt(turn: Turn, profile: AgentProfile) -> str:
 
 
 def _workspace_instructions(folder: Path) -> str:
-    """The workspace's own words. A link in it that leads out of it is not followed: they go to the model, and with its
-    answers to whoever asked."""
+    """The workspace's own instructions. A link in it that leads out of it is not followed: its target would reach the
+    model, and with its answers the person who asked."""
     try:
         found = read_file(INSTRUCTIONS, FileAccess(folders=(folder,)), max_bytes=MAX_INSTRUCTIONS_BYTES)
     except FileRefused:

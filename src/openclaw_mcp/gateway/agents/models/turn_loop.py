@@ -36,7 +36,7 @@ from .model_clients import ModelClients, ModelFailover, StreamHandler
 from .settings import ModelChoice
 from .turn_tools import TurnTools
 
-SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider says it is too long
+SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider refuses it as too long
 IMAGE_UNSUPPORTED: Final = TextPart("[an image; this model does not see images]")
 
 NO_ANSWER: Final = "The model {model} did not answer: {reason}"
@@ -76,7 +76,7 @@ class AgentLoop:
         self._estimated = 0
         self._text = ""
         self._text_before = ""
-        """What was said before the answer that comes now."""
+        """The text of the answers before the present one."""
         self._answering_model: ModelChoice | None = None
         self._usage = Usage()
         self._model_calls = self._tool_calls = self._call_count = 0
@@ -185,7 +185,7 @@ class AgentLoop:
         self._emit(Notice(message, {"kind": history.DROPPED_NOTICE, "kept": len(self._recalled)}))
 
     def _on_start(self, choice: ModelChoice) -> None:
-        if self._text != self._text_before:  # a try that broke off said something
+        if self._text != self._text_before:  # an attempt that broke off had sent text
             self._text = self._text_before
             self._emit(PartialAnswer(self._text, replace=True))
         if choice is not self._answering_model:
@@ -205,7 +205,7 @@ class AgentLoop:
         sort = kind if kind in ("refusal", "timeout", "rate_limit", "context_length") else "unknown"
         return TurnFailed(
             message=MESSAGES.get(kind, NO_ANSWER).format(model=choice.name, reason=message),
-            kind=sort,  # type: ignore[arg-type]  # the words are those of Failed
+            kind=sort,  # type: ignore[arg-type]  # the kinds are those of TurnFailed
             detail={"provider": choice.provider.name, "model": choice.model.id, "failoverReason": kind},
         )
 

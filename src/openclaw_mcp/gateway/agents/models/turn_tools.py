@@ -22,7 +22,7 @@ from .tool_names import api_tool_names
 logger = logging.getLogger(__name__)
 
 UPDATE_INTERVAL: Final = 0.1  # seconds between two updates of one call; a chatty tool must not flood its readers
-MAX_RESULT_LENGTH: Final = 400_000  # characters of one result a model is given, whatever its window
+MAX_RESULT_LENGTH: Final = 400_000  # characters of one result a model is given, however large its window
 NO_SCHEMA: Final[Json] = {"type": "object", "properties": {}}
 
 

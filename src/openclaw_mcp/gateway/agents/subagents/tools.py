@@ -30,7 +30,7 @@ GatewayMethodCall = Callable[[str, Json, Caller], Awaitable[Any]]
 
 
 class GatewayToolArguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments of the tools, but those that are passed on as they are; which a tool has, its schema says."""
+    """The arguments of the tools, but those that are passed on as they are; its schema names those of a tool."""
 
     filter: str | None = None
     kinds: frozenset[str] = frozenset()
