@@ -126,10 +126,7 @@ class GeminiAdapter:
         others = {} if cli_turn.strict else object_at(settings, "mcpServers")
         servers = {**others, dialect.SERVER_NAME: _server_entry(server)}
         # An `@` in a message means the file of exactly that name, if any: see `_escape_file_references`.
-        filtering = {
-            **object_at(object_at(settings, "context"), "fileFiltering"),
-            "enableRecursiveFileSearch": False,
-        }
+        filtering = {**object_at(object_at(settings, "context"), "fileFiltering"), "enableRecursiveFileSearch": False}
         context = {**object_at(settings, "context"), "fileFiltering": filtering}
         data = msgspec.json.encode({**settings, "mcpServers": servers, "context": context})
         confinement.write_private_file(inside / SETTINGS_FILE, data)
@@ -148,11 +145,7 @@ class GeminiAdapter:
         (confined_folder / "work" / ".gemini").mkdir(mode=0o700, exist_ok=True)
         (confined_folder / "work" / ".gemini" / ".env").touch()
         settings = confinement.pick_settings(_read_settings(real / SETTINGS_FILE), KEPT_SETTINGS)
-        whole: Json = {
-            **settings,
-            **NO_TOOLS,
-            "advanced": {**object_at(settings, "advanced"), **NO_TOOLS["advanced"]},
-        }
+        whole: Json = {**settings, **NO_TOOLS, "advanced": {**object_at(settings, "advanced"), **NO_TOOLS["advanced"]}}
         whole["context"] = {**NO_TOOLS["context"], "fileFiltering": {"enableRecursiveFileSearch": False}}
         if cli_turn.server is not None:
             whole["mcpServers"] = {dialect.SERVER_NAME: _server_entry(cli_turn.server)}
@@ -226,11 +219,7 @@ def _merge_projects(entry: Path, target: Path) -> None:
         return
     with contextlib.suppress(OSError, ValueError, pyjson5.Json5Exception):
         ours, theirs = pyjson5.decode(entry.read_text()), pyjson5.decode(target.read_text())
-        both = {
-            **theirs,
-            **ours,
-            "projects": {**object_at(theirs, "projects"), **object_at(ours, "projects")},
-        }
+        both = {**theirs, **ours, "projects": {**object_at(theirs, "projects"), **object_at(ours, "projects")}}
         entry.write_bytes(msgspec.json.encode(both))
 
 

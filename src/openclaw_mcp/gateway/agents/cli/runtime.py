@@ -37,10 +37,7 @@ from .run_folder import RunFolders
 logger = logging.getLogger(__name__)
 
 MAX_TRIES: Final = 4  # starts for one turn, as long as it has produced nothing
-RETRY_REASONS: Final = {
-    "resume": "its session is not found",
-    "store": "another start of it was migrating its store",
-}
+RETRY_REASONS: Final = {"resume": "its session is not found", "store": "another start of it was migrating its store"}
 MOST_CONCURRENT_CLIS: Final = 8  # in one gateway: each takes some hundred megabytes; further turns wait
 EFFORTS: Final[dict[str, Literal["low", "medium", "high"]]] = {
     "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
