@@ -41,8 +41,8 @@ def server(env: dict[str, str]) -> Iterator[StdioServer]:
 
 
 def introduce(peer: StdioServer) -> Any:
-    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    answer = peer.ask("initialize", told, id="init")
+    received = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    answer = peer.ask("initialize", received, id="init")
     peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
     return answer["result"]
 
@@ -81,5 +81,5 @@ async def failed(client: Client, name: str, /, **arguments: Any) -> str:
 
 def operator(url: str, token: str) -> GatewayClient:
     """Somebody else at the gateway, who sees what came of a tool."""
-    told = ClientProfile(client=BACKEND, scopes=EVERY)
-    return GatewayClient(url, told, credentials=Credentials(token=token), redial=False)
+    received = ClientProfile(client=BACKEND, scopes=EVERY)
+    return GatewayClient(url, received, credentials=Credentials(token=token), redial=False)

@@ -1,4 +1,4 @@
-"""A twin of the gateway as the tools see it: answers from a table, remembers what it was asked, fails on demand."""
+"""A fake gateway as the tools see it: answers from a table, remembers what it was asked, fails on demand."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ REAL = (OURS - {"sessions.spawn", "sessions.subagents"}) | {"sessions.create", "
 HOME = {"channel": "local", "account": "default", "to": "room-1", "thread": "t7"}
 
 
-class Twin:
+class FakeGateway:
     """`answers`: method to its answer, to an exception to raise, or to a function of the parameters."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Twin:
         self.path = folder / "effects.ndjson"
         self._offers = offers
         self.offered: Signal[GatewayOffer] = Signal()
-        told = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
-        run = ClawSettings(**told | dict(home or {}))
+        received = {"url": "ws://x", "token": "t", "session_key": "agent:main:cli", "effects_file": str(self.path)}
+        run = ClawSettings(**received | dict(home or {}))
         effects = EffectsFile(self.path, provider=run.channel, account=run.account)
         self.tools = ClawTools(ClawContext(self, run, effects, file_access=files or FileAccess(), is_local=near))
         self.front = ClawToolbox(ToolDispatcher(ToolRegistry({"claw": self.tools})))

@@ -80,7 +80,7 @@ def test_a_server_killed_before_the_answer_came_has_recorded_nothing(tmp_path: P
     within(work())
 
 
-def test_whatever_was_answered_is_recorded_and_whatever_is_recorded_was_sent(tmp_path: Path) -> None:
+def test_any_was_answered_is_recorded_and_any_is_recorded_was_sent(tmp_path: Path) -> None:
     """Kill at random moments of a stream of calls, again and again on one file."""
     dice = random.Random(7)  # the moments differ anyway; the order of waits need not
 

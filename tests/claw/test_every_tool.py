@@ -155,8 +155,8 @@ def test_the_ten_messaging_tools(gateway: Served, tmp_path: Path, client: str) -
             await use("message_thread_reply", message="elsewhere", threadId="t2")
             assert (await here.message("elsewhere"))["threadId"] == "t2"
 
-            told = await use("message_broadcast", targets=[room, side], message="to all")
-            assert told["sent"] == 2
+            received = await use("message_broadcast", targets=[room, side], message="to all")
+            assert received["sent"] == 2
             assert (await here.texts(side), "to all" in await here.texts()) == (["to all"], True)
 
             await use("message_react", emoji="👍", messageId=id)
@@ -269,9 +269,9 @@ async def _granted(other: GatewayClient, tmp_path: Path, gateway: Served, **want
     given = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
     entry = given["mcpConfig"]["mcpServers"]["openclaw"]
     effects = {"SIDE_EFFECTS_FILE": str(tmp_path / "effects.ndjson")}
-    told = {name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items()}
+    received = {name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items()}
     path = Path(effects["SIDE_EFFECTS_FILE"])
-    return environment(gateway.ws, given["token"], path, **told | effects | {"GATEWAY_TOKEN": given["token"]})
+    return environment(gateway.ws, given["token"], path, **received | effects | {"GATEWAY_TOKEN": given["token"]})
 
 
 def test_a_run_under_a_grant_acts_in_its_own_place(gateway: Served, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def granted(gateway: Served, **wanted: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_an_attached_agent_has_the_grants_tools_whatever_its_environment_says(tmp_path: Path, gateway: Served) -> None:
+def test_an_attached_agent_has_the_grants_tools_any_its_environment_says(tmp_path: Path, gateway: Served) -> None:
     grant = granted(gateway, senderIsOwner=False, tools=["agents_list", "sessions_list", "gateway_config_get"])
     assert grant["tools"] == ["sessions_list", "agents_list"]
     entry = grant["mcpConfig"]["mcpServers"]["openclaw"]

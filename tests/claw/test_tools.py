@@ -1,4 +1,4 @@
-"""Each tool: what it asks of the gateway, what it makes of the answer, what it writes down. On a twin."""
+"""Each tool: what it asks of the gateway, what it makes of the answer, what it writes down. On a fake gateway."""
 
 import base64
 import json
@@ -20,17 +20,17 @@ from openclaw_mcp.net.file_access import FileAccess
 from openclaw_mcp.net.side_effects_file import read_effects
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
 
-from .recorded_gateway import HOME, REAL, Twin, refused
+from .recorded_gateway import HOME, REAL, FakeGateway, refused
 
 
 @pytest.fixture
-def twin(tmp_path: Path) -> Twin:
-    return Twin(tmp_path, home=HOME)
+def fake(tmp_path: Path) -> FakeGateway:
+    return FakeGateway(tmp_path, home=HOME)
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> Twin:
-    return Twin(tmp_path, offers=REAL, home=HOME)
+def real(tmp_path: Path) -> FakeGateway:
+    return FakeGateway(tmp_path, offers=REAL, home=HOME)
 
 
 DESTRUCTIVE = {
@@ -82,150 +82,150 @@ def test_no_alias_hides_a_parameter() -> None:
         assert not set(tool.aliases) & set(properties), tool.spec.name
 
 
-def test_the_text_is_the_answer_as_indented_json(twin: Twin) -> None:
-    twin.answers["agents.list"] = {"agents": [{"id": "main"}], "name": "Ä"}
-    result = twin.use("agents_list")
+def test_the_text_is_the_answer_as_indented_json(fake: FakeGateway) -> None:
+    fake.answers["agents.list"] = {"agents": [{"id": "main"}], "name": "Ä"}
+    result = fake.use("agents_list")
 
     (block,) = result.content
     assert isinstance(block, Text)
     assert block.text == json.dumps(result.structured, indent=2, ensure_ascii=False)
 
 
-def test_a_tool_that_is_not_to_be_had_here_is_refused_with_the_reason(twin: Twin) -> None:
-    rung: list[None] = []
-    twin.tools.changed.connect(rung.append)
+def test_a_tool_that_is_not_to_be_had_here_is_refused_with_the_reason(fake: FakeGateway) -> None:
+    changes: list[None] = []
+    fake.tools.changed.connect(changes.append)
 
-    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"})))
-    had = [spec.name for spec in SPECS if twin.tools.refusal_reason(spec.name) is None]
+    fake.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"})))
+    had = [spec.name for spec in SPECS if fake.tools.refusal_reason(spec.name) is None]
     assert had == ["sessions_list", "gateway_config_get"]
-    assert "no cron.add" in str(twin.tools.refusal_reason("cron_add"))
-    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
-    assert "not among the tools the gateway grants" in str(twin.tools.refusal_reason("gateway_config_get"))
-    twin.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
-    assert len(rung) == 2
+    assert "no cron.add" in str(fake.tools.refusal_reason("cron_add"))
+    fake.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
+    assert "not among the tools the gateway grants" in str(fake.tools.refusal_reason("gateway_config_get"))
+    fake.offered.emit(GatewayOffer(frozenset({"sessions.list", "config.get"}), frozenset({"sessions_list"})))
+    assert len(changes) == 2
 
 
-def test_a_real_gateway_has_a_way_for_every_tool(real: Twin) -> None:
+def test_a_real_gateway_has_a_way_for_every_tool(real: FakeGateway) -> None:
     real.offered.emit(GatewayOffer(REAL))
     assert not any(real.tools.refusal_reason(spec.name) for spec in SPECS)
 
 
 def test_called_before_it_is_known_the_missing_method_is_named(tmp_path: Path) -> None:
-    bare = Twin(tmp_path, offers=frozenset({"sessions.list"}))
+    bare = FakeGateway(tmp_path, offers=frozenset({"sessions.list"}))
     assert bare.fails("cron_add", job={"schedule": {}, "payload": {}}) == (
         "Tool error (cron_add): the gateway this run is connected to has no cron.add, which cron_add needs"
     )
 
 
-def test_a_refusal_is_a_result_that_names_the_tool(twin: Twin) -> None:
-    twin.answers["agents.list"] = refused("missing scope: operator.read")
-    assert twin.fails("agents_list") == "Tool error (agents_list): missing scope: operator.read"
+def test_a_refusal_is_a_result_that_names_the_tool(fake: FakeGateway) -> None:
+    fake.answers["agents.list"] = refused("missing scope: operator.read")
+    assert fake.fails("agents_list") == "Tool error (agents_list): missing scope: operator.read"
 
 
-def test_a_wrong_argument_is_a_result_too(twin: Twin) -> None:
-    assert "limit" in twin.fails("sessions_list", limit=0)
-    assert "prompt" in twin.fails("sessions_spawn")
-    assert twin.asked == []
+def test_a_wrong_argument_is_a_result_too(fake: FakeGateway) -> None:
+    assert "limit" in fake.fails("sessions_list", limit=0)
+    assert "prompt" in fake.fails("sessions_spawn")
+    assert fake.asked == []
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_filter_and_a_limit_go_together(twin: Twin) -> None:
-    twin.works("sessions_list", filter="ada", limit=5.0)
-    assert twin.last("sessions.list") == {
+def test_a_filter_and_a_limit_go_together(fake: FakeGateway) -> None:
+    fake.works("sessions_list", filter="ada", limit=5.0)
+    assert fake.last("sessions.list") == {
         "search": "ada", "limit": 5, "includeDerivedTitles": True, "includeLastMessage": True,
     }  # fmt: skip
 
 
-def test_history_can_leave_tools_out(twin: Twin) -> None:
+def test_history_can_leave_tools_out(fake: FakeGateway) -> None:
     said = {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}
     used = {"role": "assistant", "content": [{"type": "toolCall", "id": "1"}]}
-    twin.answers["chat.history"] = {"messages": [{"role": "user", "content": "x"}, used, {"role": "toolResult"}, said]}
+    fake.answers["chat.history"] = {"messages": [{"role": "user", "content": "x"}, used, {"role": "toolResult"}, said]}
 
-    assert len(twin.works("sessions_history", sessionKey="main")["messages"]) == 4
-    kept = twin.works("sessions_history", session_key="main", limit=3, include_tools=False)["messages"]
+    assert len(fake.works("sessions_history", sessionKey="main")["messages"]) == 4
+    kept = fake.works("sessions_history", session_key="main", limit=3, include_tools=False)["messages"]
     assert [message["role"] for message in kept] == ["user", "assistant"]
-    assert twin.last("chat.history") == {"sessionKey": "main", "limit": 3}
+    assert fake.last("chat.history") == {"sessionKey": "main", "limit": 3}
 
 
-def test_sending_resolves_the_label_waits_and_gives_the_reply(twin: Twin) -> None:
-    twin.answers["sessions.resolve"] = {"ok": True, "key": "agent:main:ops"}
-    twin.answers["agent"] = lambda params: {"runId": params["idempotencyKey"], "status": "accepted"}
-    twin.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "all well"}}
+def test_sending_resolves_the_label_waits_and_gives_the_reply(fake: FakeGateway) -> None:
+    fake.answers["sessions.resolve"] = {"ok": True, "key": "agent:main:ops"}
+    fake.answers["agent"] = lambda params: {"runId": params["idempotencyKey"], "status": "accepted"}
+    fake.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "all well"}}
 
-    answer = twin.works("sessions_send", label="ops", message="how is it?", timeoutSeconds=7)
+    answer = fake.works("sessions_send", label="ops", message="how is it?", timeoutSeconds=7)
 
     assert (answer["status"], answer["reply"], answer["sessionKey"]) == ("ok", "all well", "agent:main:ops")
-    sent = twin.last("agent")
+    sent = fake.last("agent")
     assert (sent["sessionKey"], sent["message"], sent["deliver"]) == ("agent:main:ops", "how is it?", False)
     assert sent["inputProvenance"]["sourceSessionKey"] == "agent:main:cli"
-    assert twin.last("agent.wait") == {"runId": sent["idempotencyKey"], "timeoutMs": 7000}
-    (record,) = read_effects(twin.path).sent
+    assert fake.last("agent.wait") == {"runId": sent["idempotencyKey"], "timeoutMs": 7000}
+    (record,) = read_effects(fake.path).sent
     assert (record.tool, record.to, record.text) == ("sessions_send", "agent:main:ops", "how is it?")
 
 
-def test_sending_without_waiting_returns_at_once(twin: Twin) -> None:
-    twin.answers["agent"] = {"runId": "R", "sessionKey": "agent:main:x"}
-    answer = twin.works("sessions_send", sessionKey="agent:main:x", message="go", timeout=0)
+def test_sending_without_waiting_returns_at_once(fake: FakeGateway) -> None:
+    fake.answers["agent"] = {"runId": "R", "sessionKey": "agent:main:x"}
+    answer = fake.works("sessions_send", sessionKey="agent:main:x", message="go", timeout=0)
     assert answer == {"runId": "R", "status": "accepted", "sessionKey": "agent:main:x"}
-    assert [method for method, _ in twin.asked] == ["agent"]
+    assert [method for method, _ in fake.asked] == ["agent"]
 
 
-def test_a_reply_the_end_does_not_carry_is_the_last_thing_the_agent_said(twin: Twin) -> None:
-    twin.answers |= {"agent": {"runId": "R"}, "agent.wait": {"status": "ok"}}
+def test_a_reply_the_end_does_not_carry_is_the_last_thing_the_agent_said(fake: FakeGateway) -> None:
+    fake.answers |= {"agent": {"runId": "R"}, "agent.wait": {"status": "ok"}}
     blocks = [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [{"role": "assistant", "content": blocks}, {"role": "user", "content": "and?"}]
-    twin.answers["chat.history"] = {"messages": messages}
+    fake.answers["chat.history"] = {"messages": messages}
 
-    assert twin.works("sessions_send", sessionKey="x", message="go")["reply"] == "one\n\ntwo"
+    assert fake.works("sessions_send", sessionKey="x", message="go")["reply"] == "one\n\ntwo"
 
 
-def test_what_goes_wrong_after_the_message_arrived_is_no_failure_of_sending(twin: Twin) -> None:
-    twin.answers |= {
+def test_what_goes_wrong_after_the_message_arrived_is_no_failure_of_sending(fake: FakeGateway) -> None:
+    fake.answers |= {
         "agent": {"runId": "R"},
         "agent.wait": [{"status": "timeout"}, refused("gone"), {"status": "error"}],
     }
     for status in ("timeout", "error", "error"):
-        assert twin.works("sessions_send", sessionKey="x", message="go")["status"] == status
-    assert len(read_effects(twin.path).sent) == 3
+        assert fake.works("sessions_send", sessionKey="x", message="go")["status"] == status
+    assert len(read_effects(fake.path).sent) == 3
 
 
-def test_a_message_that_was_not_taken_is_not_recorded(twin: Twin) -> None:
-    twin.answers["agent"] = refused("no such session")
-    assert "no such session" in twin.fails("sessions_send", sessionKey="x", message="go")
-    assert not twin.path.exists() or twin.path.read_bytes() == b""
+def test_a_message_that_was_not_taken_is_not_recorded(fake: FakeGateway) -> None:
+    fake.answers["agent"] = refused("no such session")
+    assert "no such session" in fake.fails("sessions_send", sessionKey="x", message="go")
+    assert not fake.path.exists() or fake.path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("given", [{}, {"sessionKey": "a", "label": "b"}, {"sessionKey": " ", "label": ""}])
-def test_exactly_one_of_key_and_label(twin: Twin, given: Any) -> None:
-    assert "either `sessionKey` or `label`" in twin.fails("sessions_send", message="x", **given)
+def test_exactly_one_of_key_and_label(fake: FakeGateway, given: Any) -> None:
+    assert "either `sessionKey` or `label`" in fake.fails("sessions_send", message="x", **given)
 
 
-def test_a_session_does_not_wait_for_itself(twin: Twin) -> None:
-    assert "this very session" in twin.fails("sessions_send", sessionKey="Agent:main:CLI", message="x")
-    twin.answers["sessions.resolve"] = {"ok": True, "key": "agent:main:cli"}
-    assert "this very session" in twin.fails("sessions_send", sessionKey="cli", message="x")
+def test_a_session_does_not_wait_for_itself(fake: FakeGateway) -> None:
+    assert "this very session" in fake.fails("sessions_send", sessionKey="Agent:main:CLI", message="x")
+    fake.answers["sessions.resolve"] = {"ok": True, "key": "agent:main:cli"}
+    assert "this very session" in fake.fails("sessions_send", sessionKey="cli", message="x")
 
 
-def test_what_was_sent_is_on_record_under_the_sessions_whole_key(twin: Twin) -> None:
-    twin.answers |= {"sessions.resolve": {"ok": True, "key": "agent:main:main"}, "agent": {"runId": "R"}}
-    twin.works("sessions_send", sessionKey="main", message="go", timeout=0)
-    assert twin.last("sessions.resolve") == {"key": "main", "allowMissing": True}
-    assert [record.to for record in read_effects(twin.path).sent] == ["agent:main:main"]
+def test_what_was_sent_is_on_record_under_the_sessions_whole_key(fake: FakeGateway) -> None:
+    fake.answers |= {"sessions.resolve": {"ok": True, "key": "agent:main:main"}, "agent": {"runId": "R"}}
+    fake.works("sessions_send", sessionKey="main", message="go", timeout=0)
+    assert fake.last("sessions.resolve") == {"key": "main", "allowMissing": True}
+    assert [record.to for record in read_effects(fake.path).sent] == ["agent:main:main"]
 
 
 @pytest.mark.parametrize("word", ["prompt", "task", "message"])
-def test_spawning_is_for_this_session(twin: Twin, word: str) -> None:
-    twin.works("sessions_spawn", **{word: "dig"}, agentId="digger", channel="local", timeout=9)
-    asked = twin.last("sessions.spawn")
+def test_spawning_is_for_this_session(fake: FakeGateway, word: str) -> None:
+    fake.works("sessions_spawn", **{word: "dig"}, agentId="digger", channel="local", timeout=9)
+    asked = fake.last("sessions.spawn")
     assert asked.pop("idempotencyKey")
     assert asked == {
         "task": "dig", "sessionKey": "agent:main:cli", "agentId": "digger", "channel": "local", "runTimeoutSeconds": 9,
     }  # fmt: skip
 
 
-def test_a_gateway_that_does_not_spawn_gets_a_child_session(real: Twin) -> None:
+def test_a_gateway_that_does_not_spawn_gets_a_child_session(real: FakeGateway) -> None:
     real.answers["sessions.create"] = {"key": "agent:main:dashboard:1", "runId": "R"}
     child = real.works("sessions_spawn", prompt="dig", label="d")
     assert (child["status"], child["childSessionKey"], child["runId"]) == ("accepted", "agent:main:dashboard:1", "R")
@@ -233,13 +233,13 @@ def test_a_gateway_that_does_not_spawn_gets_a_child_session(real: Twin) -> None:
     assert (asked["parentSessionKey"], asked["message"], asked["label"]) == ("agent:main:cli", "dig", "d")
 
 
-def test_nobody_speaks_for_another_session(twin: Twin) -> None:
-    twin.works("subagents", action="cancel", params={"runId": "R", "sessionKey": "agent:main:main"})
-    assert twin.last("sessions.subagents") == {"action": "cancel", "runId": "R", "sessionKey": "agent:main:cli"}
-    assert twin.again["sessions.subagents"] is False
+def test_no_one_speaks_for_another_session(fake: FakeGateway) -> None:
+    fake.works("subagents", action="cancel", params={"runId": "R", "sessionKey": "agent:main:main"})
+    assert fake.last("sessions.subagents") == {"action": "cancel", "runId": "R", "sessionKey": "agent:main:cli"}
+    assert fake.again["sessions.subagents"] is False
 
 
-def test_children_of_a_gateway_that_does_not_spawn_are_its_own_only(real: Twin) -> None:
+def test_children_of_a_gateway_that_does_not_spawn_are_its_own_only(real: FakeGateway) -> None:
     row = {"key": "agent:main:c", "label": "digger", "activeRunIds": ["R"]}
     real.answers["sessions.list"] = {"sessions": [row]}
     assert real.works("subagents", action="list")["runs"] == [row]
@@ -250,29 +250,29 @@ def test_children_of_a_gateway_that_does_not_spawn_are_its_own_only(real: Twin) 
     assert all(params["spawnedBy"] == "agent:main:cli" for name, params in real.asked if name == "sessions.list")
 
 
-def test_the_status_is_about_the_session(twin: Twin) -> None:
+def test_the_status_is_about_the_session(fake: FakeGateway) -> None:
     row = {"key": "agent:main:cli", "hasActiveRun": True, "activeRunIds": ["R"], "status": "running", "model": "m"}
-    twin.answers["sessions.describe"] = {"session": row}
-    status = twin.works("session_status")
-    assert twin.last("sessions.describe")["key"] == "agent:main:cli"
+    fake.answers["sessions.describe"] = {"session": row}
+    status = fake.works("session_status")
+    assert fake.last("sessions.describe")["key"] == "agent:main:cli"
     assert status["run"] == {"active": True, "runIds": ["R"], "status": "running"}
     assert status["session"] == row
 
 
-def test_a_session_there_is_not(twin: Twin) -> None:
-    twin.answers["sessions.describe"] = {"session": None}
-    assert twin.works("session_status")["exists"] is False
-    assert "no session 'other'" in twin.fails("session_status", sessionKey="other")
+def test_a_session_there_is_not(fake: FakeGateway) -> None:
+    fake.answers["sessions.describe"] = {"session": None}
+    assert fake.works("session_status")["exists"] is False
+    assert "no session 'other'" in fake.fails("session_status", sessionKey="other")
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_goes_out_once_and_is_written_down_as_the_gateway_names_it(twin: Twin) -> None:
-    twin.answers["message.action"] = {"kind": "send", "channel": "local", "to": "ada", "payload": {"messageId": "1"}}
-    twin.works("message_send", to="@Ada", text="hello")
+def test_a_message_goes_out_once_and_is_written_down_as_the_gateway_names_it(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = {"kind": "send", "channel": "local", "to": "ada", "payload": {"messageId": "1"}}
+    fake.works("message_send", to="@Ada", text="hello")
 
-    asked = twin.last("message.action")
+    asked = fake.last("message.action")
     assert asked.pop("idempotencyKey")
     assert asked == {
         "channel": "local",
@@ -281,51 +281,51 @@ def test_a_message_goes_out_once_and_is_written_down_as_the_gateway_names_it(twi
         "params": {"target": "@Ada", "to": "@Ada", "accountId": "default", "message": "hello"},
         "sessionKey": "agent:main:cli",
     }
-    (record,) = read_effects(twin.path).sent
+    (record,) = read_effects(fake.path).sent
     assert (record.tool, record.provider, record.account) == ("message_send", "local", "default")
     assert (record.to, record.text, record.media_url, record.thread) == ("ada", "hello", None, None)
 
 
-def test_each_send_has_a_key_of_its_own(twin: Twin) -> None:
+def test_each_send_has_a_key_of_its_own(fake: FakeGateway) -> None:
     for _ in range(2):
-        twin.works("message_send", target="a", message="same")
-    keys = [params["idempotencyKey"] for _, params in twin.asked]
+        fake.works("message_send", target="a", message="same")
+    keys = [params["idempotencyKey"] for _, params in fake.asked]
     assert len(set(keys)) == 2
 
 
-def test_a_reply_stays_in_the_conversation_and_its_thread(twin: Twin) -> None:
-    twin.works("message_reply", message="yes", replyTo="m3")
-    asked = twin.last("message.action")
+def test_a_reply_stays_in_the_conversation_and_its_thread(fake: FakeGateway) -> None:
+    fake.works("message_reply", message="yes", replyTo="m3")
+    asked = fake.last("message.action")
     assert asked["action"] == "reply"
     assert asked["params"] == {
         "target": "room-1", "to": "room-1", "threadId": "t7", "accountId": "default", "message": "yes", "replyTo": "m3",
     }  # fmt: skip
-    (record,) = read_effects(twin.path).sent
+    (record,) = read_effects(fake.path).sent
     assert (record.to, record.thread) == ("room-1", "t7")
 
 
-def test_another_thread_and_another_conversation_are_taken_as_said(twin: Twin) -> None:
-    twin.works("message_thread_reply", message="here", threadId="t9")
-    assert twin.last("message.action")["params"]["threadId"] == "t9"
-    twin.works("message_send", target="elsewhere", message="x")
-    assert "threadId" not in twin.last("message.action")["params"]
-    twin.works("message_send", target="room-1", message="x", channel="matrix")
-    asked = twin.last("message.action")
+def test_another_thread_and_another_conversation_are_taken_as_said(fake: FakeGateway) -> None:
+    fake.works("message_thread_reply", message="here", threadId="t9")
+    assert fake.last("message.action")["params"]["threadId"] == "t9"
+    fake.works("message_send", target="elsewhere", message="x")
+    assert "threadId" not in fake.last("message.action")["params"]
+    fake.works("message_send", target="room-1", message="x", channel="matrix")
+    asked = fake.last("message.action")
     assert (asked["channel"], asked.get("accountId"), asked["params"].get("threadId")) == ("matrix", None, None)
 
 
 def test_a_file_of_the_folder_we_were_started_in_is_read_here_and_travels_as_bytes(tmp_path: Path) -> None:
     file = tmp_path / "plan.txt"
     file.write_bytes(b"secret plan" * 50)
-    twin = Twin(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
-    twin.answers["message.action"] = lambda params: {"sendResult": {"mediaUrl": params["params"]["buffer"]}}
-    answer = twin.works("message_send_attachment", target="a", path=str(file), message="see")
+    fake = FakeGateway(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
+    fake.answers["message.action"] = lambda params: {"sendResult": {"mediaUrl": params["params"]["buffer"]}}
+    answer = fake.works("message_send_attachment", target="a", path=str(file), message="see")
 
-    params = twin.last("message.action")["params"]
+    params = fake.last("message.action")["params"]
     assert params["filename"] == "plan.txt"
     assert base64.b64decode(params["buffer"].partition(",")[2]) == b"secret plan" * 50
     assert len(answer["sendResult"]["mediaUrl"]) < 100
-    (record,) = read_effects(twin.path).sent
+    (record,) = read_effects(fake.path).sent
     assert (record.text, record.media_url) == ("see", str(file))
 
 
@@ -338,14 +338,14 @@ def test_any_other_file_is_the_gateways_to_judge_and_to_read(
     (tmp_path / "work").mkdir()
     for file in ("plan.txt", "work/plan.txt"):
         (tmp_path / file).write_text("plan")
-    told = {**HOME, "token": token, "owner": owner}
-    twin = Twin(tmp_path, home=told, files=FileAccess(folders=(tmp_path / "work",)))
+    received = {**HOME, "token": token, "owner": owner}
+    fake = FakeGateway(tmp_path, home=received, files=FileAccess(folders=(tmp_path / "work",)))
     given = {"target": "a", "message": "x"} if tool == "message_send" else {"target": "a"}
-    twin.works(tool, **given, **{name: str(tmp_path / "plan.txt")})
-    params = twin.last("message.action")["params"]
+    fake.works(tool, **given, **{name: str(tmp_path / "plan.txt")})
+    params = fake.last("message.action")["params"]
     assert (params["media"], "buffer" in params) == (str(tmp_path / "plan.txt"), False)
-    twin.works(tool, **given, **{name: str(tmp_path / "work/plan.txt")})
-    assert ("buffer" in twin.last("message.action")["params"]) == (token != "ocg_x")
+    fake.works(tool, **given, **{name: str(tmp_path / "work/plan.txt")})
+    assert ("buffer" in fake.last("message.action")["params"]) == (token != "ocg_x")
 
 
 @pytest.mark.parametrize(("near", "owner"), [(False, None), (False, True), (True, False)])
@@ -354,49 +354,49 @@ def test_a_path_the_gateway_could_not_mean_or_would_judge_as_the_owners_stays_he
 ) -> None:
     (tmp_path / "plan.txt").write_text("plan")
     (tmp_path / "work").mkdir()
-    told = {**HOME, "owner": owner}
-    twin = Twin(tmp_path, home=told, near=near, files=FileAccess(folders=(tmp_path / "work",)))
-    words = twin.fails("message_send_attachment", target="a", file=str(tmp_path / "plan.txt"))
+    received = {**HOME, "owner": owner}
+    fake = FakeGateway(tmp_path, home=received, near=near, files=FileAccess(folders=(tmp_path / "work",)))
+    words = fake.fails("message_send_attachment", target="a", file=str(tmp_path / "plan.txt"))
     assert "files are sent from" in words
-    assert twin.asked == []
+    assert fake.asked == []
 
 
-def test_an_address_is_the_gateways_to_fetch(twin: Twin) -> None:
-    twin.works("message_send", target="a", message="", media="https://example.org/a.png")
-    assert twin.last("message.action")["params"]["media"] == "https://example.org/a.png"
-    assert read_effects(twin.path).media_urls == ("https://example.org/a.png",)
+def test_an_address_is_the_gateways_to_fetch(fake: FakeGateway) -> None:
+    fake.works("message_send", target="a", message="", media="https://example.org/a.png")
+    assert fake.last("message.action")["params"]["media"] == "https://example.org/a.png"
+    assert read_effects(fake.path).media_urls == ("https://example.org/a.png",)
 
 
 def test_a_file_there_is_not_is_not_sent(tmp_path: Path) -> None:
-    twin = Twin(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
-    assert "there is no file" in twin.fails("message_send_attachment", target="a", file=str(tmp_path / "nothing"))
-    assert "is no file" in twin.fails("message_send_attachment", target="a", file=str(tmp_path))
-    assert twin.asked == []
+    fake = FakeGateway(tmp_path, home=HOME, files=FileAccess(folders=(tmp_path,)))
+    assert "there is no file" in fake.fails("message_send_attachment", target="a", file=str(tmp_path / "nothing"))
+    assert "is no file" in fake.fails("message_send_attachment", target="a", file=str(tmp_path))
+    assert fake.asked == []
 
 
-def test_an_effect_has_its_name(twin: Twin) -> None:
-    twin.works("message_send_with_effect", target="a", message="hooray", effect="confetti")
-    asked = twin.last("message.action")
+def test_an_effect_has_its_name(fake: FakeGateway) -> None:
+    fake.works("message_send_with_effect", target="a", message="hooray", effect="confetti")
+    asked = fake.last("message.action")
     assert (asked["action"], asked["params"]["effectId"]) == ("sendWithEffect", "confetti")
 
 
-def test_a_broadcast_is_recorded_for_each_target_that_got_it(twin: Twin) -> None:
+def test_a_broadcast_is_recorded_for_each_target_that_got_it(fake: FakeGateway) -> None:
     results = [{"to": "A", "ok": True}, {"to": "b", "ok": False, "error": "blocked"}, {"to": "C", "ok": True}]
-    twin.answers["message.action"] = {"kind": "broadcast", "payload": {"results": results}}
-    answer = twin.works("message_broadcast", targets=["a", "b", "c", "a"], message="all")
+    fake.answers["message.action"] = {"kind": "broadcast", "payload": {"results": results}}
+    answer = fake.works("message_broadcast", targets=["a", "b", "c", "a"], message="all")
 
-    assert twin.last("message.action")["params"]["targets"] == ["a", "b", "c"]
+    assert fake.last("message.action")["params"]["targets"] == ["a", "b", "c"]
     assert (answer["sent"], answer["failed"]) == (2, 1)
-    assert [record.to for record in read_effects(twin.path).sent] == ["A", "C"]
+    assert [record.to for record in read_effects(fake.path).sent] == ["A", "C"]
 
 
-def test_a_broadcast_nobody_got_is_a_failure_and_leaves_no_record(twin: Twin) -> None:
-    twin.answers["message.action"] = {"payload": {"results": [{"to": "a", "ok": False, "error": "blocked"}]}}
-    assert "nothing was sent: a: blocked" in twin.fails("message_broadcast", targets=["a"], message="x")
-    assert read_effects(twin.path).sent == ()
+def test_a_broadcast_no_one_got_is_a_failure_and_leaves_no_record(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = {"payload": {"results": [{"to": "a", "ok": False, "error": "blocked"}]}}
+    assert "nothing was sent: a: blocked" in fake.fails("message_broadcast", targets=["a"], message="x")
+    assert read_effects(fake.path).sent == ()
 
 
-def test_a_gateway_without_broadcast_gets_one_message_after_another(real: Twin) -> None:
+def test_a_gateway_without_broadcast_gets_one_message_after_another(real: FakeGateway) -> None:
     real.answers["message.action"] = [{}, refused("blocked"), OutcomeUnknown("lost"), {}]
     answer = real.works("message_broadcast", targets=["a", "b", "c", "d"], message="x")
     assert [one["ok"] for one in answer["results"]] == [True, False, False, True]
@@ -415,11 +415,11 @@ def test_a_gateway_without_broadcast_gets_one_message_after_another(real: Twin) 
     ],
 )
 def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
-    twin: Twin, tmp_path: Path, tool: str, given: Any, inner: Any
+    fake: FakeGateway, tmp_path: Path, tool: str, given: Any, inner: Any
 ) -> None:
     (tmp_path / "real").mkdir()
-    real = Twin(tmp_path / "real", offers=REAL, home=HOME)
-    for gateway, action in ((real, "send"), (twin, MESSAGE_ACTIONS[tool])):
+    real = FakeGateway(tmp_path / "real", offers=REAL, home=HOME)
+    for gateway, action in ((real, "send"), (fake, MESSAGE_ACTIONS[tool])):
         gateway.works(tool, **given)
         asked = gateway.last("message.action")
         assert asked["action"] == action
@@ -428,14 +428,14 @@ def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
 
 
 @pytest.mark.parametrize("tool", ["message_react", "message_delete", "message_pin", "message_read"])
-def test_what_is_there_is_touched_as_an_operator(twin: Twin, tool: str) -> None:
+def test_what_is_there_is_touched_as_an_operator(fake: FakeGateway, tool: str) -> None:
     """A real gateway lets only its own agents do it otherwise."""
-    twin.works(tool, **({} if tool == "message_read" else {"messageId": "m", "emoji": "👍"}))
-    assert twin.last("message.action")["conversationReadOrigin"] == "direct-operator"
+    fake.works(tool, **({} if tool == "message_read" else {"messageId": "m", "emoji": "👍"}))
+    assert fake.last("message.action")["conversationReadOrigin"] == "direct-operator"
 
 
-def test_a_broadcast_without_a_channel_reaches_nobody_by_accident(tmp_path: Path) -> None:
-    homeless = Twin(tmp_path)
+def test_a_broadcast_without_a_channel_reaches_no_one_by_accident(tmp_path: Path) -> None:
+    homeless = FakeGateway(tmp_path)
     assert "`channel`" in homeless.fails("message_broadcast", targets=["a"], message="x")
     assert homeless.asked == []
 
@@ -453,54 +453,54 @@ def test_a_broadcast_without_a_channel_reaches_nobody_by_accident(tmp_path: Path
     ],
 )
 def test_what_is_done_to_messages_is_asked_and_not_recorded(
-    twin: Twin, tool: str, given: Any, action: str, inner: Any
+    fake: FakeGateway, tool: str, given: Any, action: str, inner: Any
 ) -> None:
-    twin.works(tool, **given)
-    asked = twin.last("message.action")
+    fake.works(tool, **given)
+    asked = fake.last("message.action")
     assert asked["action"] == action
     assert inner.items() <= asked["params"].items()
-    assert not twin.path.exists()
+    assert not fake.path.exists()
 
 
-def test_a_send_nobody_knows_the_end_of_is_written_down_as_such(twin: Twin) -> None:
-    twin.answers["message.action"] = OutcomeUnknown("the connection broke; whether it was done is not known")
-    assert "not known" in twin.fails("message_send", target="a", message="x")
-    effects = read_effects(twin.path)
+def test_a_send_no_one_knows_the_end_of_is_written_down_as_such(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = OutcomeUnknown("the connection broke; whether it was done is not known")
+    assert "not known" in fake.fails("message_send", target="a", message="x")
+    effects = read_effects(fake.path)
     assert (effects.sent, [record.to for record in effects.unsure]) == ((), ["a"])
 
 
-def test_an_answer_that_says_no_is_a_failure_and_no_send(twin: Twin) -> None:
-    twin.answers["message.action"] = {"ok": False, "reason": "missing_token", "hint": "no bot token"}
-    assert "no bot token" in twin.fails("message_send", target="a", message="x")
-    assert read_effects(twin.path).sent == ()
+def test_an_answer_that_says_no_is_a_failure_and_no_send(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = {"ok": False, "reason": "missing_token", "hint": "no bot token"}
+    assert "no bot token" in fake.fails("message_send", target="a", message="x")
+    assert read_effects(fake.path).sent == ()
 
 
-def test_a_send_the_gateway_keeps_for_later_is_a_send(twin: Twin) -> None:
-    twin.answers["message.action"] = refused("queued", kind="UNAVAILABLE", details={"code": "OUTBOUND_DELIVERY_QUEUED"})
-    assert twin.works("message_send", target="a", message="x")["status"] == "queued"
-    assert read_effects(twin.path).texts == ("x",)
+def test_a_send_the_gateway_keeps_for_later_is_a_send(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = refused("queued", kind="UNAVAILABLE", details={"code": "OUTBOUND_DELIVERY_QUEUED"})
+    assert fake.works("message_send", target="a", message="x")["status"] == "queued"
+    assert read_effects(fake.path).texts == ("x",)
 
 
 def test_nothing_is_sent_when_it_could_not_be_recorded(tmp_path: Path) -> None:
-    twin = Twin(tmp_path / "missing", home=HOME)
+    fake = FakeGateway(tmp_path / "missing", home=HOME)
     for tool, given in (
         ("message_send", {"target": "a", "message": "x"}),
         ("message_broadcast", {"targets": ["a"], "message": "x"}),
         ("sessions_send", {"sessionKey": "a", "message": "x"}),
         ("cron_add", {"job": {"schedule": {}, "payload": {}}}),
     ):
-        assert "can't be written" in twin.fails(tool, **given)
-    assert twin.asked == []
+        assert "can't be written" in fake.fails(tool, **given)
+    assert fake.asked == []
 
 
 # ---- cron ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_belongs_to_the_run_that_adds_it(twin: Twin) -> None:
-    twin.answers["cron.add"] = {"id": "job-1"}
+def test_a_job_belongs_to_the_run_that_adds_it(fake: FakeGateway) -> None:
+    fake.answers["cron.add"] = {"id": "job-1"}
     schedule = {"kind": "every", "everyMs": 60000}
-    twin.works("cron_add", job={"schedule": schedule, "payload": {"kind": "agentTurn", "message": "look\nat it"}})
-    assert twin.last("cron.add") == {
+    fake.works("cron_add", job={"schedule": schedule, "payload": {"kind": "agentTurn", "message": "look\nat it"}})
+    assert fake.last("cron.add") == {
         "schedule": schedule,
         "payload": {"kind": "agentTurn", "message": "look\nat it"},
         "name": "look",
@@ -511,29 +511,29 @@ def test_a_job_belongs_to_the_run_that_adds_it(twin: Twin) -> None:
             "mode": "announce", "channel": "local", "to": "room-1", "accountId": "default", "threadId": "t7",
         },
     }  # fmt: skip
-    assert [added.job_id for added in read_effects(twin.path).cron_added] == ["job-1"]
+    assert [added.job_id for added in read_effects(fake.path).cron_added] == ["job-1"]
 
 
-def test_what_a_job_says_itself_stands(twin: Twin) -> None:
+def test_what_a_job_says_itself_stands(fake: FakeGateway) -> None:
     job = {"name": "n", "schedule": {}, "payload": {"kind": "systemEvent", "text": "x"}, "sessionKey": None}
-    twin.works("cron_add", job=json.dumps(job))
-    assert twin.last("cron.add") == {
+    fake.works("cron_add", job=json.dumps(job))
+    assert fake.last("cron.add") == {
         "name": "n", "schedule": {}, "payload": {"kind": "systemEvent", "text": "x"}, "sessionTarget": "main",
         "wakeMode": "now",
     }  # fmt: skip
 
 
-def test_a_job_given_in_parts_is_a_job(twin: Twin) -> None:
-    twin.works("cron_add", schedule={"kind": "at"}, payload={"kind": "systemEvent", "text": "tea"})
-    assert twin.last("cron.add")["name"] == "tea"
-    assert "schedule" in twin.fails("cron_add", name="nothing else")
+def test_a_job_given_in_parts_is_a_job(fake: FakeGateway) -> None:
+    fake.works("cron_add", schedule={"kind": "at"}, payload={"kind": "systemEvent", "text": "tea"})
+    assert fake.last("cron.add")["name"] == "tea"
+    assert "schedule" in fake.fails("cron_add", name="nothing else")
 
 
-def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(twin: Twin) -> None:
-    twin.answers["cron.add"] = OutcomeUnknown("the connection broke")
-    assert "cron_list before you add it again" in twin.fails("cron_add", schedule={}, payload={})
-    assert twin.again["cron.add"] is False
-    assert read_effects(twin.path).cron_added == ()
+def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(fake: FakeGateway) -> None:
+    fake.answers["cron.add"] = OutcomeUnknown("the connection broke")
+    assert "cron_list before you add it again" in fake.fails("cron_add", schedule={}, payload={})
+    assert fake.again["cron.add"] is False
+    assert read_effects(fake.path).cron_added == ()
 
 
 @pytest.mark.parametrize(
@@ -552,9 +552,9 @@ def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(twin: Twin)
         ("cron_runs", {}, "cron.runs", {"scope": "all"}),
     ],
 )  # fmt: skip
-def test_the_other_cron_tools(twin: Twin, tool: str, given: Any, method: str, params: Any) -> None:
-    twin.works(tool, **given)
-    assert twin.last(method) == params
+def test_the_other_cron_tools(fake: FakeGateway, tool: str, given: Any, method: str, params: Any) -> None:
+    fake.works(tool, **given)
+    assert fake.last(method) == params
 
 
 # ---- the gateway itself ----------------------------------------------------------------------------------------------
@@ -562,64 +562,64 @@ def test_the_other_cron_tools(twin: Twin, tool: str, given: Any, method: str, pa
 CONFIG = {"agents": {"list": [{"id": "main"}]}, "gateway": {"port": 1}}
 
 
-def test_the_config_whole_or_in_part(twin: Twin) -> None:
-    twin.answers["config.get"] = {"config": CONFIG, "hash": "h", "valid": True, "exists": True, "raw": "…"}
-    assert twin.works("gateway_config_get")["config"] == CONFIG
-    assert twin.works("gateway_config_get", key="agents.list.0.id")["value"] == "main"
-    assert twin.works("gateway_config_get", path="agents.list[0]")["value"] == {"id": "main"}
-    assert "no agents.none" in twin.fails("gateway_config_get", key="agents.none")
+def test_the_config_whole_or_in_part(fake: FakeGateway) -> None:
+    fake.answers["config.get"] = {"config": CONFIG, "hash": "h", "valid": True, "exists": True, "raw": "…"}
+    assert fake.works("gateway_config_get")["config"] == CONFIG
+    assert fake.works("gateway_config_get", key="agents.list.0.id")["value"] == "main"
+    assert fake.works("gateway_config_get", path="agents.list[0]")["value"] == {"id": "main"}
+    assert "no agents.none" in fake.fails("gateway_config_get", key="agents.none")
 
 
 @pytest.mark.parametrize(
     "given", [{"patches": {"a": 1}}, {"patch": '{"a": 1}'}, {"raw": {"a": 1}}, {"patches": [{"a": 2}, {"a": 1}]}]
 )
-def test_a_patch_is_written_on_top_of_what_is_there(twin: Twin, given: Any) -> None:
-    twin.answers["config.get"] = {"hash": "h", "exists": True}
-    twin.works("gateway_config_patch", **given, note="why")
-    asked = twin.last("config.patch")
+def test_a_patch_is_written_on_top_of_what_is_there(fake: FakeGateway, given: Any) -> None:
+    fake.answers["config.get"] = {"hash": "h", "exists": True}
+    fake.works("gateway_config_patch", **given, note="why")
+    asked = fake.last("config.patch")
     assert json.loads(asked.pop("raw")) == {"a": 1}
     assert asked == {"baseHash": "h", "note": "why", "sessionKey": "agent:main:cli"}
 
 
-def test_somebody_was_faster_once(twin: Twin) -> None:
+def test_a_person_was_faster_once(fake: FakeGateway) -> None:
     stale = refused("config changed since last load; re-run config.get and retry")
-    twin.answers["config.get"] = [{"hash": "h1"}, {"hash": "h2"}]
-    twin.answers["config.apply"] = [stale, {"ok": True}]
-    assert twin.works("gateway_config_apply", config={"b": 2})["ok"] is True
-    assert [params["baseHash"] for method, params in twin.asked if method == "config.apply"] == ["h1", "h2"]
+    fake.answers["config.get"] = [{"hash": "h1"}, {"hash": "h2"}]
+    fake.answers["config.apply"] = [stale, {"ok": True}]
+    assert fake.works("gateway_config_apply", config={"b": 2})["ok"] is True
+    assert [params["baseHash"] for method, params in fake.asked if method == "config.apply"] == ["h1", "h2"]
 
 
-def test_somebody_was_faster_twice_or_the_caller_insists_on_its_base(twin: Twin) -> None:
+def test_a_person_was_faster_twice_or_the_caller_insists_on_its_base(fake: FakeGateway) -> None:
     stale = refused("config changed since last load; re-run config.get and retry")
-    twin.answers["config.get"] = {"hash": "h"}
-    twin.answers["config.apply"] = stale
-    assert "config changed" in twin.fails("gateway_config_apply", config={})
-    twin.asked.clear()
-    assert "config changed" in twin.fails("gateway_config_apply", config={}, baseHash="mine")
-    assert [params["baseHash"] for _, params in twin.asked] == ["mine"]
+    fake.answers["config.get"] = {"hash": "h"}
+    fake.answers["config.apply"] = stale
+    assert "config changed" in fake.fails("gateway_config_apply", config={})
+    fake.asked.clear()
+    assert "config changed" in fake.fails("gateway_config_apply", config={}, baseHash="mine")
+    assert [params["baseHash"] for _, params in fake.asked] == ["mine"]
 
 
-def test_there_is_no_base_when_there_is_no_file(twin: Twin) -> None:
-    twin.answers["config.get"] = {"hash": "h", "exists": False}
-    twin.works("gateway_config_patch", patches={})
-    assert "baseHash" not in twin.last("config.patch")
+def test_there_is_no_base_when_there_is_no_file(fake: FakeGateway) -> None:
+    fake.answers["config.get"] = {"hash": "h", "exists": False}
+    fake.works("gateway_config_patch", patches={})
+    assert "baseHash" not in fake.last("config.patch")
 
 
-def test_an_invalid_config_is_refused_in_the_gateways_words(twin: Twin) -> None:
-    twin.answers["config.get"] = {"hash": "h"}
-    twin.answers["config.patch"] = refused('invalid config: ui: Unrecognized key: "bogus"')
-    assert "Unrecognized key" in twin.fails("gateway_config_patch", patches={"ui": {"bogus": 1}})
+def test_an_invalid_config_is_refused_in_the_gateways_words(fake: FakeGateway) -> None:
+    fake.answers["config.get"] = {"hash": "h"}
+    fake.answers["config.patch"] = refused('invalid config: ui: Unrecognized key: "bogus"')
+    assert "Unrecognized key" in fake.fails("gateway_config_patch", patches={"ui": {"bogus": 1}})
 
 
-def test_schema_and_restart(twin: Twin) -> None:
-    twin.works("gateway_config_schema")
-    twin.works("gateway_config_schema", key="agents.defaults")
-    twin.works("gateway_restart", reason="new day")
-    assert [method for method, _ in twin.asked] == ["config.schema", "config.schema.lookup", "gateway.restart.request"]
-    assert twin.last("config.schema.lookup") == {"path": "agents.defaults"}
-    assert twin.last("gateway.restart.request") == {"reason": "new day"}
+def test_schema_and_restart(fake: FakeGateway) -> None:
+    fake.works("gateway_config_schema")
+    fake.works("gateway_config_schema", key="agents.defaults")
+    fake.works("gateway_restart", reason="new day")
+    assert [method for method, _ in fake.asked] == ["config.schema", "config.schema.lookup", "gateway.restart.request"]
+    assert fake.last("config.schema.lookup") == {"path": "agents.defaults"}
+    assert fake.last("gateway.restart.request") == {"reason": "new day"}
 
 
-def test_no_gateway_is_said_plainly(twin: Twin) -> None:
-    twin.answers["agents.list"] = ToolUnavailable("the gateway can't be used: connection refused")
-    assert "can't be used" in twin.fails("agents_list")
+def test_no_gateway_is_said_plainly(fake: FakeGateway) -> None:
+    fake.answers["agents.list"] = ToolUnavailable("the gateway can't be used: connection refused")
+    assert "can't be used" in fake.fails("agents_list")

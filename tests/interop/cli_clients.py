@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, ToolOutcome
 from openclaw_mcp.gateway.agents.cli.claude import ClaudeReader
 from openclaw_mcp.gateway.agents.cli.codex import CodexReader, to_toml
-from openclaw_mcp.gateway.agents.cli.dialect import CliEventReader
+from openclaw_mcp.gateway.agents.cli.dialect import CliReader
 from openclaw_mcp.gateway.agents.cli.gemini import GeminiReader
 from openclaw_mcp.gateway.agents.cli.opencode import OpenCodeReader
 
@@ -30,7 +31,7 @@ from .clis import MODEL, environment, program, write
 NAME = "subject"
 """What the server under test is called in every CLI's configuration."""
 RUN_WAIT = 180.0  # seconds a CLI may take on a busy machine
-READERS: dict[str, type[CliEventReader]] = {
+READERS: dict[str, Callable[[], CliReader[Any]]] = {
     "claude": ClaudeReader,
     "gemini": GeminiReader,
     "codex": CodexReader,
@@ -71,7 +72,7 @@ def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
     events: list[AgentEvent] = []
     for line in out.splitlines():
         if line.startswith("{"):
-            events += reader.read_event(json.loads(line))
+            events += reader.read_line(line.encode())
     return Heard(
         declared=declared,
         outcomes=[event for event in events if isinstance(event, ToolOutcome)],

@@ -32,7 +32,16 @@ from openclaw_mcp.gateway.agents.cli.grant_bridge import GatewayAccess
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders
 from openclaw_mcp.gateway.agents.cli.runtime import CliAgent, CliRuntimeContext
 
-from ..gateway.agents.cli.gateways import CALLER, DIALECTS, STRANGER, Office, gone, read_effects, remembered, until
+from ..gateway.agents.cli.gateways import (
+    CALLER,
+    DIALECTS,
+    STRANGER,
+    FakeGrantIssuer,
+    gone,
+    read_effects,
+    remembered,
+    until,
+)
 from ..gateway.agents.cli.scripted_model import ScriptedModel
 from ..gateway.wiring.test_gateway import Served, serving
 from .cli_clients import path
@@ -53,7 +62,7 @@ class World:
     def __init__(self, cli: str, folder: Path, model: ScriptedModel, **settings: Any) -> None:
         self.folder = folder
         self.model = model
-        self.office = Office()
+        self.office = FakeGrantIssuer()
         self.folders = RunFolders(folder / "state" / "runs")
         env = {**path(), **environment(cli, folder / "home", model.url), **settings.pop("runtimeEnv", {})}
         given = {"runtimeCommand": program(cli, folder), "runtimeEnv": env, **settings}

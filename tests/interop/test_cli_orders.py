@@ -17,7 +17,7 @@ from ..gateway.agents.models.fake import FakeModel, call, say
 from ..gateway.wiring.test_gateway import serving
 from ..order.test_media_types import item
 from ..order.test_server import settings
-from ..order.test_whole import DRAW, config, heard
+from ..order.test_whole import DRAW, config, user_texts
 from ..pictures import pictures, png
 from ..running import OPENCLAW, process, read_line
 from .cli_clients import Heard, Server, ask
@@ -76,7 +76,7 @@ def test_a_picture_goes_in_and_another_comes_back(tmp_path: Path, cli: str, way:
 
 
 def test_a_conversation_begun_in_one_goes_on_in_the_next(tmp_path: Path) -> None:
-    with FakeModel(lambda request: say(f"turn {len(heard(request))}")) as model:
+    with FakeModel(lambda request: say(f"turn {len(user_texts(request))}")) as model:
         server = over_stdio(made(tmp_path / "state", config(model, mcp={})))
         for number, cli in enumerate(CLIS, 1):
             answer = order(cli, tmp_path / cli, server, f"said in {cli}", sessionKey="shared")
@@ -84,8 +84,8 @@ def test_a_conversation_begun_in_one_goes_on_in_the_next(tmp_path: Path) -> None
         alone = order("codex", tmp_path / "alone", server, "who spoke?")
 
     assert "turn 1" in alone.text, alone.ended
-    assert heard(model.requests[-2]) == [f"said in {cli}" for cli in CLIS]
-    assert heard(model.requests[-1]) == ["who spoke?"]
+    assert user_texts(model.requests[-2]) == [f"said in {cli}" for cli in CLIS]
+    assert user_texts(model.requests[-1]) == ["who spoke?"]
 
 
 @pytest.mark.parametrize("cli", CLIS)

@@ -13,11 +13,11 @@ import pytest
 
 from openclaw_mcp.core.model import Json
 from tests.gateway.agents.attachments.documents import pdf
-from tests.gateway.agents.attachments.speech_servers import ears
+from tests.gateway.agents.attachments.speech_servers import handlers
 from tests.gateway.agents.models.fake import FakeModel, say
 from tests.order.test_media_types import SAMPLES, item
 from tests.order.test_server import order, said, server, settings
-from tests.order.test_whole import PLACES, config, heard, ordering
+from tests.order.test_whole import PLACES, config, ordering, user_texts
 from tests.running import OPENCLAW
 
 VOICE = b"ID3 speech"
@@ -27,14 +27,14 @@ UNTOUCHED = (
 )  # fmt: skip
 
 
-def told(place: str, folder: Path, message: str, settings: Json | None = None, **more: Any) -> str:
+def received(place: str, folder: Path, message: str, settings: Json | None = None, **more: Any) -> str:
     """What the model heard of an order."""
     with (
         FakeModel(say("ok")) as model,
         ordering(place, folder / "state", config(model, mcp={}, **(settings or {}))) as one,
     ):
         assert said(order(one, message, **more)) == "ok"
-        return heard(model.requests[-1])[-1]
+        return user_texts(model.requests[-1])[-1]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -43,7 +43,7 @@ def test_a_message_reaches_the_model_byte_for_byte(tmp_path: Path, place: str) -
     with FakeModel(say("ok")) as model, ordering(place, tmp_path / "state", config(model, mcp={})) as one:
         for id, message in enumerate(UNTOUCHED, 1):
             assert said(order(one, message, id=id, sessionKey=f"s{id}")) == "ok"
-        assert [heard(request) for request in model.requests] == [[message] for message in UNTOUCHED]
+        assert [user_texts(request) for request in model.requests] == [[message] for message in UNTOUCHED]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -55,7 +55,7 @@ def test_files_reach_the_model_as_words(tmp_path: Path, place: str) -> None:
         item(b'{"a": [1]}', "application/json"),
         item(b"# Title", "text/markdown", filename="notes.md"),
     ]
-    words = told(place, tmp_path, "Read these", files=files)
+    words = received(place, tmp_path, "Read these", files=files)
 
     assert words.startswith("Read these\n\n")
     for name, text in (
@@ -73,7 +73,7 @@ def test_what_a_file_said_is_remembered_and_it_can_not_speak_as_the_person(tmp_p
     with FakeModel(say("ok")) as model, ordering("embedded", tmp_path / "state", config(model, mcp={})) as one:
         order(one, "Read it", id=1, sessionKey="s", files=[notes])
         order(one, "What was the code?", id=2, sessionKey="s")
-        first, (then, now) = heard(model.requests[0])[-1], heard(model.requests[1])
+        first, (then, now) = user_texts(model.requests[0])[-1], user_texts(model.requests[1])
 
     assert first.count("</file>") == 1
     assert "the code is 4711" in then
@@ -84,7 +84,7 @@ def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path)
     script = tmp_path / "whisper.py"
     script.write_text("import sys; print('whispered', len(open(sys.argv[1], 'rb').read()))")
     local = {"type": "cli", "command": sys.executable, "args": [str(script), "{{MediaPath}}"]}
-    with ears() as url:
+    with handlers() as url:
         for number, (model, expected) in enumerate(
             (
                 ({"provider": "openai", "baseUrl": url, "apiKey": "k1", "model": "whisper-x"}, "hello from openai"),
@@ -96,11 +96,11 @@ def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path)
             folder = tmp_path / str(number)
             folder.mkdir()
             voice = [item(VOICE, "audio/mpeg", filename="memo.mp3")]
-            assert expected in told("embedded", folder, "Listen", audio, files=voice)
+            assert expected in received("embedded", folder, "Listen", audio, files=voice)
 
 
 def test_a_recording_without_anybody_to_write_it_down_is_taken_and_said_to_be_unheard(tmp_path: Path) -> None:
-    words = told("embedded", tmp_path, "Listen", files=[item(VOICE, "audio/mpeg", filename="memo.mp3")])
+    words = received("embedded", tmp_path, "Listen", files=[item(VOICE, "audio/mpeg", filename="memo.mp3")])
 
     assert "memo.mp3 (audio/mpeg, 10 bytes); it was not read: no transcription is configured" in words
 
@@ -108,7 +108,7 @@ def test_a_recording_without_anybody_to_write_it_down_is_taken_and_said_to_be_un
 @pytest.mark.parametrize("kind", ["video/mp4", "video/webm", "application/zip", "application/x-compressed-tar"])
 def test_films_and_archives_are_kept_and_named_and_never_opened(tmp_path: Path, kind: str) -> None:
     data = SAMPLES[kind]
-    words = told("embedded", tmp_path, "Keep it", files=[item(data, kind, filename="../../../x/thing")])
+    words = received("embedded", tmp_path, "Keep it", files=[item(data, kind, filename="../../../x/thing")])
 
     assert f"[attached: thing ({kind}, {len(data)} bytes); it was not read: files of this kind are stored" in words
     with contextlib.closing(sqlite3.connect(tmp_path / "state" / "openclaw.sqlite")) as store:

@@ -92,7 +92,7 @@ def test_a_bad_order_gets_one_sentence_and_nothing_is_kept(tmp_path: Path, place
     state = tmp_path / "state"
     state.mkdir()
 
-    async def story(env: dict[str, str]) -> None:
+    async def scenario(env: dict[str, str]) -> None:
         async with official(env) as client:
             assert not (await client.call_tool("order_openclaw", {"message": "a good one first"})).is_error
             before = kept(state)
@@ -105,15 +105,15 @@ def test_a_bad_order_gets_one_sentence_and_nothing_is_kept(tmp_path: Path, place
     with FakeModel(say("ok")) as model:
         (state / "openclaw.json").write_text(json.dumps(config(model, mcp={})))
         if place == "embedded":
-            asyncio.run(story(settings(state)))
+            asyncio.run(scenario(settings(state)))
         else:
             with serving(state) as served:
                 there = {"OPENCLAW_GATEWAY_URL": served.ws, "OPENCLAW_GATEWAY_TOKEN": served.token}
-                asyncio.run(story(settings(tmp_path / "client", **there)))
+                asyncio.run(scenario(settings(tmp_path / "client", **there)))
         assert len(model.requests) == 1
 
 
-def test_the_typescript_client_is_told_the_same_and_of_half_a_character(tmp_path: Path) -> None:
+def test_the_typescript_client_is_reported_the_same_and_of_half_a_character(tmp_path: Path) -> None:
     """Only JavaScript can send half of a surrogate pair."""
     orders = [{"message": "a good one first"}, *(bad(order) for order, _ in BAD.values()), *map(bad, HALF.values())]
     file, sdk = tmp_path / "orders.json", need_npm("@modelcontextprotocol/sdk")

@@ -49,29 +49,29 @@ async def official(folder: Path, era: str) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_client_hears_the_text_so_far_and_the_tool_in_use(folder: Path, era: str) -> None:
-    heard: list[str | None] = []
+def test_a_client_receives_the_text_so_far_and_the_tool_in_use(folder: Path, era: str) -> None:
+    received: list[str | None] = []
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
+    async def on_event(progress: float, total: float | None, message: str | None) -> None:
+        received.append(message)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with official(folder, era) as client:
-            await client.call_tool("order_openclaw", {"message": "Draw"}, progress_callback=hear)
+            await client.call_tool("order_openclaw", {"message": "Draw"}, progress_callback=on_event)
 
     with FakeModel(LOOKING, say("Here it is.")) as model:
         configured(folder, model)
-        asyncio.run(story())
-    assert heard[0] is not None
-    assert "Looking around.".startswith(heard[0])
-    assert f"using {DRAW}" in heard
-    assert heard[-1] is not None
-    assert heard[-1].startswith("Looking around.\n\n")
+        asyncio.run(scenario())
+    assert received[0] is not None
+    assert "Looking around.".startswith(received[0])
+    assert f"using {DRAW}" in received
+    assert received[-1] is not None
+    assert received[-1].startswith("Looking around.\n\n")
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_that_cancels_stops_the_model(folder: Path, era: str) -> None:
-    async def story(model: FakeModel) -> Any:
+    async def scenario(model: FakeModel) -> Any:
         async with official(folder, era) as client:
             order = asyncio.ensure_future(
                 client.call_tool("order_openclaw", {"message": "think", "sessionKey": "stopped"})
@@ -84,7 +84,7 @@ def test_a_client_that_cancels_stops_the_model(folder: Path, era: str) -> None:
 
     with FakeModel(HELD, say("Free again.")) as model:
         configured(folder, model)
-        assert asyncio.run(story(model)).text == "Free again."
+        assert asyncio.run(scenario(model)).text == "Free again."
 
 
 def test_a_client_that_is_gone_stops_the_model_and_the_server(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_client_that_is_gone_stops_the_model_and_the_server(folder: Path) -> N
             assert asked.gone.wait(WAIT)
 
 
-def test_a_server_told_to_end_stops_its_run_in_the_gateway(folder: Path) -> None:
+def test_a_server_reported_to_end_stops_its_run_in_the_gateway(folder: Path) -> None:
     with FakeModel(HELD) as model:
         configured(folder, model)
         with serving(folder) as gateway, server(folder, OPENCLAW_GATEWAY_PORT=gateway.port) as one:
@@ -189,7 +189,7 @@ def test_a_polled_order_that_is_cancelled_stops_the_model(folder: Path) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_reads_what_was_said_in_a_session(folder: Path, era: str) -> None:
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with official(folder, era) as client:
             await client.call_tool("order_openclaw", {"message": "my colour is mauve", "sessionKey": "colours"})
             listed = (await client.list_resources()).resources
@@ -201,7 +201,7 @@ def test_a_client_reads_what_was_said_in_a_session(folder: Path, era: str) -> No
 
     with FakeModel(say("Noted.")) as model:
         configured(folder, model)
-        read = asyncio.run(story())
+        read = asyncio.run(scenario())
     roles = [(message["role"], message["content"]) for message in json.loads(read.text)]
     assert [role for role, _ in roles] == ["user", "assistant"]
     assert "mauve" in json.dumps(roles[0])

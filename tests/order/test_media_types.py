@@ -108,7 +108,7 @@ def test_an_unsupported_type_is_refused_with_those_that_are(mime_type: str) -> N
     assert "image/png" in refused(images=[item(PNG, mime_type)])
 
 
-def test_what_is_sent_in_the_wrong_list_is_told_the_right_one() -> None:
+def test_what_is_sent_in_the_wrong_list_is_reported_the_right_one() -> None:
     assert refused(files=[item(PNG, "image/png")]) == "files[0]: image/png belongs into `images`; send it there"
     assert refused(images=[item(b"x", "text/csv")]) == "images[0]: text/csv belongs into `files`; send it there"
 

@@ -13,7 +13,7 @@ from openclaw_mcp.core.gateway_port import GatewayEventHandler
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
-from openclaw_mcp.order import conversation
+from openclaw_mcp.net.gateway_client import remote_run
 from openclaw_mcp.order.conversation import AgentOrder, run_remote_order
 from openclaw_mcp.order.order_tool import ErrorTextToolbox, OrderTools
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
@@ -50,8 +50,8 @@ class Script:
             if self._refuse is not None:
                 raise self._refuse
             for event, payload in self._events:
-                for hear in self.handlers:
-                    hear(event, {"runId": params["idempotencyKey"], **payload} if type(payload) is dict else payload)
+                for receive in self.handlers:
+                    receive(event, {"runId": params["idempotencyKey"], **payload} if type(payload) is dict else payload)
         return {}
 
     def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
@@ -71,8 +71,8 @@ def served(script: Script) -> Conversation:
     async def run(order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
         return run_remote_order(script, order)
 
-    desk = ToolDispatcher(ToolRegistry({"order": OrderTools(run)}))
-    return Conversation(McpServer(McpServerInfo(name="order", version="1"), ErrorTextToolbox(desk)), stateless=False)
+    toolbox = ToolDispatcher(ToolRegistry({"order": OrderTools(run)}))
+    return Conversation(McpServer(McpServerInfo(name="order", version="1"), ErrorTextToolbox(toolbox)), stateless=False)
 
 
 def ordered(script: Script, **arguments: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_text_that_was_rewritten_is_said_as_rewritten() -> None:
     assert answer(delta("Wrong"), delta("Right", replace=True), final("Right")) == "Right"
 
 
-def test_other_runs_are_not_heard() -> None:
+def test_other_runs_are_not_received() -> None:
     assert answer(("chat", {"runId": "another", "state": "final"}), final("mine")) == "mine"
 
 
@@ -231,18 +231,22 @@ def test_a_lost_connection_loses_no_answer() -> None:
 def test_an_order_that_had_to_wait_gets_its_own_answer() -> None:
     """A real OpenClaw ends such a run with nothing, and answers it in the transcript."""
 
-    def told(role: str, text: str) -> Json:
+    def received(role: str, text: str) -> Json:
         return {"role": role, "content": [{"type": "text", "text": text}]}
 
-    before, mine, after = told("assistant", "to another"), told("assistant", "to you"), told("assistant", "to a third")
-    history = (before, mine, told("toolResult", "not said"), told("user", "the third"), after)
+    before, mine, after = (
+        received("assistant", "to another"),
+        received("assistant", "to you"),
+        received("assistant", "to a third"),
+    )
+    history = (before, mine, received("toolResult", "not said"), received("user", "the third"), after)
     script = Script(("chat", {"state": "final"}), end={"status": "ok"}, history=history)
 
     assert ordered(script)["content"][0]["text"] == "to you"
 
 
-def test_an_end_is_heard_however_much_was_said_before() -> None:
-    pieces = [delta("x" * length) for length in range(1, conversation.MOST_QUEUED_EVENTS + 100)]
+def test_an_end_is_received_however_much_was_said_before() -> None:
+    pieces = [delta("x" * length) for length in range(1, remote_run.MOST_QUEUED_EVENTS + 100)]
 
     assert answer(*pieces, final("the end")).endswith("the end")
 
@@ -250,7 +254,7 @@ def test_an_end_is_heard_however_much_was_said_before() -> None:
 def test_a_cancelled_order_stops_the_run() -> None:
     script = Script(delta("thinking"))
 
-    async def talk() -> None:
+    async def scenario() -> None:
         client = served(script)
         call = asyncio.ensure_future(
             client.ask(
@@ -266,7 +270,7 @@ def test_a_cancelled_order_stops_the_run() -> None:
         call.cancel()
         await asyncio.wait((call,))
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
     (_, sent), (method, stopped) = script.calls
     assert (method, stopped["runId"]) == ("chat.abort", sent["idempotencyKey"])

@@ -191,7 +191,7 @@ def test_there_is_one_tool_and_it_reads_to_the_letter(tmp_path: Path) -> None:
     }
 
 
-def test_the_version_and_help_are_told() -> None:
+def test_the_version_and_help_are_reported() -> None:
     for word, says in (("--version", __version__), ("-h", "--verbose"), ("--help", "--verbose")):
         done = subprocess.run([OPENCLAW, "mcp-server", word], capture_output=True, text=True, timeout=60, check=True)
         assert says in done.stdout

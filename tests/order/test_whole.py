@@ -98,7 +98,7 @@ def test_a_tool_the_rules_deny_is_not_offered_to_the_model(tmp_path: Path, place
     assert DRAW not in names
 
 
-def heard(request: Request) -> list[str]:
+def user_texts(request: Request) -> list[str]:
     """What people said in the conversation so far, as the model was told."""
     users = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
     return [text if isinstance(text, str) else "".join(part.get("text", "") for part in text) for text in users]
@@ -107,7 +107,7 @@ def heard(request: Request) -> list[str]:
 def test_two_servers_that_order_at_once_share_one_conversation(tmp_path: Path) -> None:
     """Each turn sees all that were before it: none is lost, none comes between another's question and answer."""
     folder = tmp_path / "state"
-    with FakeModel(lambda request: say(f"answer to {heard(request)[-1][-2:]}")) as model:
+    with FakeModel(lambda request: say(f"answer to {user_texts(request)[-1][-2:]}")) as model:
         folder.mkdir()
         (folder / "openclaw.json").write_text(json.dumps(config(model, mcp={})))
         with server(folder) as one, server(folder) as two:
@@ -121,7 +121,7 @@ def test_two_servers_that_order_at_once_share_one_conversation(tmp_path: Path) -
                 texts = {answer["id"]: said(answer["result"]) for answer in answers}
                 assert texts == {number: f"answer to {name}{number}" for number in range(4)}
 
-        seen = [heard(request) for request in model.requests]
+        seen = [user_texts(request) for request in model.requests]
     assert sorted(map(len, seen)) == list(range(1, 9))
     longest = max(seen, key=len)
     assert all(longest[: len(turns)] == turns for turns in seen)
@@ -144,9 +144,9 @@ def test_an_archive_reaches_the_model_by_its_name_alone_and_is_kept_whole(tmp_pa
     with FakeModel(say("kept")) as model, ordering("embedded", tmp_path / "state", config(model, mcp={})) as one:
         order(one, "keep this", files=[item(bomb, "application/zip", filename="../../zeros.zip")])
 
-        told = heard(model.requests[0])[-1]
-    assert "zeros.zip" in told
-    assert ".." not in told
+        received = user_texts(model.requests[0])[-1]
+    assert "zeros.zip" in received
+    assert ".." not in received
     with contextlib.closing(sqlite3.connect(tmp_path / "state" / "openclaw.sqlite")) as store:
         assert [bytes(data) for (data,) in store.execute("SELECT data FROM blobs")] == [bomb]
 

@@ -3,23 +3,33 @@
 import json
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..core.errors import ToolArguments
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..core.rpc import RpcError
-from .tool_context import ClawContext, ToolHandler, require_text
+from .tool_context import ClawContext, bind_handlers
 
 STALE_HASH_ERRORS: Final = ("config base hash required", "config changed since last load")
 """How the error begins with which a gateway reports that the config was changed meanwhile."""
 
 
-async def _restart(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_once("gateway.restart.request", {"reason": arguments.get("reason")})
+class ConfigArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The arguments of all gateway tools; its schema names those that a tool has."""
+
+    reason: str = ""
+    key: str = ""
+    config: Json = {}
+    patches: Json = {}
+    replace_paths: list[str] | None = None
+    base_hash: str = ""
+    note: str = ""
 
 
-async def _get_config(context: ClawContext, arguments: Json) -> Any:
+async def _get_config(context: ClawContext, arguments: ConfigArguments) -> Any:
     read = await context.call_repeatable("config.get", {})
-    key = (arguments.get("key") or "").strip().strip(".")
+    key = arguments.key.strip().strip(".")
     config = read.get("config")
     if not key:
         names = ("path", "exists", "valid", "hash", "issues", "warnings")
@@ -42,23 +52,25 @@ def _value_at(value: Any, key: str) -> tuple[bool, Any]:
     return True, value
 
 
-async def _apply_config(context: ClawContext, arguments: Json) -> Any:
-    return await _write_config(context, "config.apply", arguments["config"], arguments)
+async def _apply_config(context: ClawContext, arguments: ConfigArguments) -> Any:
+    return await _write_config(context, "config.apply", {"raw": _to_text(arguments.config)}, arguments)
 
 
-async def _patch_config(context: ClawContext, arguments: Json) -> Any:
-    return await _write_config(context, "config.patch", arguments["patches"], arguments)
+async def _patch_config(context: ClawContext, arguments: ConfigArguments) -> Any:
+    params = {"raw": _to_text(arguments.patches), "replacePaths": arguments.replace_paths}
+    return await _write_config(context, "config.patch", params, arguments)
 
 
-async def _write_config(context: ClawContext, method: str, content: Json, arguments: Json) -> Any:
+def _to_text(content: Json) -> str:
+    return json.dumps(content, ensure_ascii=False)
+
+
+async def _write_config(context: ClawContext, method: str, content: Json, arguments: ConfigArguments) -> Any:
     """Write over the present config; when it was changed meanwhile, once more over the changed one.
 
     With `baseHash` the caller names the config it wants to write over: then a change in between is an error."""
-    raw = json.dumps(content, ensure_ascii=False)
-    base_hash = (arguments.get("baseHash") or "").strip()
-    params = {"raw": raw, "note": arguments.get("note"), "sessionKey": context.settings.session_key}
-    if method == "config.patch":
-        params["replacePaths"] = arguments.get("replacePaths")
+    base_hash = arguments.base_hash.strip()
+    params = {**content, "note": arguments.note, "sessionKey": context.settings.session_key}
     try:
         return await context.call_once(method, {**params, "baseHash": base_hash or await _config_hash(context)})
     except RpcError as error:
@@ -72,16 +84,21 @@ async def _config_hash(context: ClawContext) -> str | None:
     return read.get("hash") if read.get("exists", True) else None
 
 
-async def _config_schema(context: ClawContext, arguments: Json) -> Any:
-    if (arguments.get("key") or "").strip():
-        return await context.call_repeatable("config.schema.lookup", {"path": require_text(arguments, "key").strip()})
+async def _config_schema(context: ClawContext, arguments: ConfigArguments) -> Any:
+    if key := arguments.key.strip():
+        return await context.call_repeatable("config.schema.lookup", {"path": key})
     return await context.call_repeatable("config.schema", {})
 
 
-HANDLERS: Final[dict[str, ToolHandler]] = {
-    "gateway_restart": _restart,
-    "gateway_config_get": _get_config,
-    "gateway_config_apply": _apply_config,
-    "gateway_config_patch": _patch_config,
-    "gateway_config_schema": _config_schema,
-}
+HANDLERS: Final = bind_handlers(
+    ConfigArguments,
+    {
+        "gateway_restart": lambda context, asked: context.call_once(
+            "gateway.restart.request", {"reason": asked.reason}
+        ),
+        "gateway_config_get": _get_config,
+        "gateway_config_apply": _apply_config,
+        "gateway_config_patch": _patch_config,
+        "gateway_config_schema": _config_schema,
+    },
+)

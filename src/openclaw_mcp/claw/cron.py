@@ -2,30 +2,38 @@
 
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..core.errors import ToolArguments
 from ..core.model import Json
 from ..net.side_effects_file import CannotRecord
-from .tool_context import ClawContext, OutcomeUnknown, ToolHandler, optional_integer, require_text
+from .tool_context import ClawContext, OutcomeUnknown, bind_handlers, drop_empty, require_text
 
 
-async def _status(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_repeatable("cron.status", {})
+class CronArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The arguments of all cron tools; its schema names those that a tool has."""
+
+    filter: str = ""
+    enabled: str = "all"
+    limit: int | None = None
+    offset: int | None = None
+    job: Json = {}
+    job_id: str = ""
+    updates: Json = {}
+    mode: str = "force"
+
+    def required_id(self) -> str:
+        return require_text("jobId", self.job_id)
 
 
-async def _list(context: ClawContext, arguments: Json) -> Any:
-    which = arguments.get("enabled") or "all"
-    params = {
-        "query": arguments.get("filter"),
-        "enabled": which,
-        "includeDisabled": which != "enabled",
-        "limit": optional_integer(arguments, "limit"),
-        "offset": optional_integer(arguments, "offset"),
-    }
-    return await context.call_repeatable("cron.list", params)
+async def _list(context: ClawContext, arguments: CronArguments) -> Any:
+    which = {"enabled": arguments.enabled, "includeDisabled": arguments.enabled != "enabled"}
+    page = {"limit": arguments.limit, "offset": arguments.offset}
+    return await context.call_repeatable("cron.list", {"query": arguments.filter, **which, **page})
 
 
-async def _add(context: ClawContext, arguments: Json) -> Any:
-    job = arguments["job"]
+async def _add(context: ClawContext, arguments: CronArguments) -> Any:
+    job = arguments.job
     if "schedule" not in job or "payload" not in job:
         raise ToolArguments("`job` needs at least `schedule` and `payload`; see this tool's description")
     context.effects.ensure_open()
@@ -53,7 +61,7 @@ def _with_run_defaults(context: ClawContext, job: Json) -> Json:
     run = context.settings
     if job["sessionTarget"] != "main" and "delivery" not in job and run.channel and run.to:
         where = {"channel": run.channel, "to": run.to, "accountId": run.account, "threadId": run.thread}
-        job["delivery"] = {"mode": "announce", **{name: value for name, value in where.items() if value}}
+        job["delivery"] = {"mode": "announce", **drop_empty(where)}
     return {name: value for name, value in job.items() if value is not None}
 
 
@@ -63,34 +71,25 @@ def _job_name(payload: Any) -> str:
     return first[:60]
 
 
-async def _update(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_once(
-        "cron.update", {"id": require_text(arguments, "jobId"), "patch": arguments["updates"]}
-    )
+async def _runs(context: ClawContext, arguments: CronArguments) -> Any:
+    id = arguments.job_id.strip()
+    params = {"id": id, "scope": "job" if id else "all", "limit": arguments.limit}
+    return await context.call_repeatable("cron.runs", params)
 
 
-async def _remove(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_once("cron.remove", {"id": require_text(arguments, "jobId")})
-
-
-async def _run(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_once(
-        "cron.run", {"id": require_text(arguments, "jobId"), "mode": arguments.get("mode") or "force"}
-    )
-
-
-async def _runs(context: ClawContext, arguments: Json) -> Any:
-    id = (arguments.get("jobId") or "").strip()
-    which = {"id": id, "scope": "job"} if id else {"scope": "all"}
-    return await context.call_repeatable("cron.runs", {**which, "limit": optional_integer(arguments, "limit")})
-
-
-HANDLERS: Final[dict[str, ToolHandler]] = {
-    "cron_status": _status,
-    "cron_list": _list,
-    "cron_add": _add,
-    "cron_update": _update,
-    "cron_remove": _remove,
-    "cron_run": _run,
-    "cron_runs": _runs,
-}
+HANDLERS: Final = bind_handlers(
+    CronArguments,
+    {
+        "cron_status": lambda context, _: context.call_repeatable("cron.status", {}),
+        "cron_list": _list,
+        "cron_add": _add,
+        "cron_update": lambda context, asked: context.call_once(
+            "cron.update", {"id": asked.required_id(), "patch": asked.updates}
+        ),
+        "cron_remove": lambda context, asked: context.call_once("cron.remove", {"id": asked.required_id()}),
+        "cron_run": lambda context, asked: context.call_once(
+            "cron.run", {"id": asked.required_id(), "mode": asked.mode}
+        ),
+        "cron_runs": _runs,
+    },
+)

@@ -1,11 +1,14 @@
-"""One action in a conversation: where it goes, how the gateway is asked for it, what is recorded of it."""
+"""One action in a conversation: its address, the request to the gateway, the record of it."""
 
 import uuid
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..core.claw_methods import MESSAGE_ACTIONS
 from ..core.effects import SentMessage
 from ..core.errors import ToolError
+from ..core.lenient import convert_lenient
 from ..core.model import Json
 from ..core.rpc import RpcError
 from .files import strip_file_bytes
@@ -18,46 +21,68 @@ channel. A real OpenClaw's serves one conversation at a time, and most of its ch
 SEND_ONLY_ACTIONS: Final = frozenset({"reply", "thread-reply", "sendAttachment"})
 
 
+class MessageArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The arguments of all messaging tools; its schema names those that a tool has."""
+
+    channel: str = ""
+    account_id: str = ""
+    thread_id: str = ""
+    target: str = ""
+    targets: tuple[str, ...] = ()
+    message: str = ""
+    media: str = ""
+    file: str = ""
+    caption: str = ""
+    reply_to_id: str = ""
+    effect_id: str = ""
+    emoji: str = ""
+    message_id: str = ""
+    remove: bool | None = None
+    channel_id: str = ""
+    limit: int | None = None
+    before: str = ""
+
+
+class _Receipt(Struct, frozen=True, rename="camel"):
+    """The conversation to which a gateway sent a message; some wrap it in `payload`."""
+
+    channel: str = ""
+    account_id: str = ""
+    to: str = ""
+    thread_id: str = ""
+    payload: Any = None
+
+
 class MessageAction:
     """One action of one call."""
 
-    def __init__(
-        self,
-        context: ClawContext,
-        tool: str,
-        arguments: Json,
-        *,
-        target: str | None = None,
-        in_conversation: bool = True,
-    ) -> None:
-        """`target` None: the run's own conversation; without `in_conversation` the action names none at all."""
+    def __init__(self, context: ClawContext, tool: str, arguments: MessageArguments, target: str | None = "") -> None:
+        """`target`: empty means the run's own conversation, None that the action names none at all."""
         self._context = context
         self._tool = tool
         run = context.settings
-        self.channel = str(arguments.get("channel") or run.channel)
-        self.account = str(arguments.get("accountId") or ("" if arguments.get("channel") else run.account))
-        self.target = ((target or "").strip() or run.to) if in_conversation else ""
+        self.channel = arguments.channel or run.channel
+        self.account = arguments.account_id or ("" if arguments.channel else run.account)
+        self.target = "" if target is None else target.strip() or run.to
         # A run that was started in a thread answers in that thread unless it names another.
-        at_home = in_conversation and self.target == run.to and self.channel == run.channel
-        self.thread = str(arguments.get("threadId") or (run.thread if at_home else "")) if in_conversation else ""
-
-    def build_request(self, params: Json, action: str) -> Json:
-        where = {"target": self.target, "to": self.target, "threadId": self.thread}
-        return {
-            "channel": self.channel,
-            "accountId": self.account,
-            "action": action,
-            "params": drop_empty({**where, "accountId": self.account, **params}),
-            "sessionKey": self._context.settings.session_key,
-            "idempotencyKey": str(uuid.uuid4()),
-        }
+        at_home = self.target == run.to and self.channel == run.channel
+        self.thread = "" if target is None else arguments.thread_id or (run.thread if at_home else "")
 
     async def perform(self, params: Json, **extra: str) -> Any:
         """The gateway's answer. Raises ToolError when the channel did not do it."""
         action = MESSAGE_ACTIONS[self._tool]
         if action in SEND_ONLY_ACTIONS and OWN_GATEWAY_METHOD not in await self._context.gateway.methods():
             action = "send"
-        request = {**self.build_request(params, action), **extra}
+        where = {"target": self.target, "to": self.target, "threadId": self.thread, "accountId": self.account}
+        request = {
+            "channel": self.channel,
+            "accountId": self.account,
+            "action": action,
+            "params": drop_empty({**where, **params}),
+            "sessionKey": self._context.settings.session_key,
+            "idempotencyKey": str(uuid.uuid4()),
+            **extra,
+        }
         answer = strip_file_bytes(await self._context.call_repeatable("message.action", request, within=SEND_TIMEOUT))
         if isinstance(answer, dict) and answer.get("ok") is False:
             reason = next((answer[name] for name in ("error", "hint", "reason") if answer.get(name)), "no reason given")
@@ -69,6 +94,7 @@ class MessageAction:
         self._context.effects.ensure_open()
         try:
             answer = await self.perform(params)
+            answer = answer if isinstance(answer, dict) else {"ok": True, "result": answer}
         except OutcomeUnknown:
             self._context.effects.record_uncertain([self.make_record({}, text, media)])
             raise
@@ -76,33 +102,23 @@ class MessageAction:
             if not _is_queued(error):
                 raise
             answer = {"status": "queued", "note": f"{error}; it is kept and sent later: do not send it again"}
-        return self._context.record_messages([self.make_record(answer, text, media)], as_object(answer))
+        return self._context.record_messages([self.make_record(answer, text, media)], answer)
 
     def make_record(self, answer: Any, text: str, media: str | None) -> SentMessage:
         """The conversation by the name the gateway gives it, which may be plainer than the agent's."""
-        whole = answer if isinstance(answer, dict) else {}
-        inner = whole.get("payload")
-        sent = {**(inner if isinstance(inner, dict) else {}), **whole}
+        sent = convert_lenient(answer, _Receipt)
+        inner = convert_lenient(sent.payload, _Receipt)
         return SentMessage(
             tool=self._tool,
-            provider=_text_field(sent, "channel") or self.channel,
-            account=_text_field(sent, "accountId") or self.account or None,
-            to=_text_field(sent, "to") or self.target or None,
+            provider=sent.channel or inner.channel or self.channel,
+            account=sent.account_id or inner.account_id or self.account or None,
+            to=sent.to or inner.to or self.target or None,
             text=text,
             media_url=media,
-            thread=_text_field(sent, "threadId") or self.thread or None,
+            thread=sent.thread_id or inner.thread_id or self.thread or None,
         )
 
 
 def _is_queued(error: RpcError) -> bool:
     """The gateway could not deliver at once but will: an error on the wire, yet a message that is sent."""
     return isinstance(error.details, dict) and error.details.get("code") == "OUTBOUND_DELIVERY_QUEUED"
-
-
-def _text_field(answer: Json, name: str) -> str | None:
-    value = answer.get(name)
-    return value if isinstance(value, str) and value else None
-
-
-def as_object(answer: Any) -> Json:
-    return answer if isinstance(answer, dict) else {"ok": True, "result": answer}

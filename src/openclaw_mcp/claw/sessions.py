@@ -3,165 +3,177 @@
 import uuid
 from typing import Any, Final
 
+from msgspec import Struct
+
+from ..core.chat_messages import ChatHistoryReply, ChatMessage
 from ..core.claw_catalogue import DEFAULT_WAIT, WAIT_SLACK
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
+from ..core.gateway_events import RunWaitReply
+from ..core.lenient import convert_lenient
 from ..core.model import Json
 from ..core.rpc import RpcError
-from .tool_context import ClawContext, OutcomeUnknown, ToolHandler, optional_integer, require_text
+from .tool_context import ClawContext, OutcomeUnknown, bind_handlers, require_text
 
 REPLY_SEARCH_LIMIT: Final = 5  # newest messages among which the reply is, when the end of the run does not carry it
 MOST_CHILDREN: Final = 100  # sub-agents listed where the gateway has no method of its own for them
 
 
-async def _list(context: ClawContext, arguments: Json) -> Any:
+class SessionArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The arguments of the session tools but `subagents`; its schema names those that a tool has."""
+
+    filter: str = ""
+    limit: int | None = None
+    active_minutes: int | None = None
+    agent_id: str = ""
+    session_key: str = ""
+    include_tools: bool = True
+    label: str = ""
+    message: str = ""
+    timeout: float = DEFAULT_WAIT
+    prompt: str = ""
+    channel: str = ""
+    model: str = ""
+    thinking: str = ""
+    timeout_seconds: int | None = None
+    cleanup: str = ""
+
+
+async def _list(context: ClawContext, arguments: SessionArguments) -> Any:
     return await context.call_repeatable(
         "sessions.list",
         {
-            "search": arguments.get("filter"),
-            "limit": optional_integer(arguments, "limit"),
-            "activeMinutes": optional_integer(arguments, "activeMinutes"),
-            "agentId": arguments.get("agentId"),
+            "search": arguments.filter,
+            "limit": arguments.limit,
+            "activeMinutes": arguments.active_minutes,
+            "agentId": arguments.agent_id,
             "includeDerivedTitles": True,
             "includeLastMessage": True,
         },
     )
 
 
-async def _history(context: ClawContext, arguments: Json) -> Any:
-    params = {"sessionKey": require_text(arguments, "sessionKey"), "limit": optional_integer(arguments, "limit")}
+async def _history(context: ClawContext, arguments: SessionArguments) -> Any:
+    params = {"sessionKey": require_text("sessionKey", arguments.session_key), "limit": arguments.limit}
     history = await context.call_repeatable("chat.history", params)
-    if arguments.get("includeTools", True) or not isinstance(history, dict):
+    if arguments.include_tools or not isinstance(history, dict):
         return history
-    return {
-        **history,
-        "messages": [message for message in history.get("messages", ()) if not _is_tool_message(message)],
-    }
+    shown = [message for message in history.get("messages", ()) if not _is_tool_message(message)]
+    return {**history, "messages": shown}
 
 
 def _is_tool_message(message: Any) -> bool:
-    if not isinstance(message, dict) or message.get("role") == "toolResult":
+    if not isinstance(message, dict):
         return True
-    blocks = message.get("content")
-    return isinstance(blocks, list) and bool(blocks) and all(_block_type(block) == "toolCall" for block in blocks)
-
-
-def _block_type(block: Any) -> Any:
-    return block.get("type") if isinstance(block, dict) else None
+    read = convert_lenient(message, ChatMessage)
+    return read.role == "toolResult" or (bool(read.blocks) and all(block.type == "toolCall" for block in read.blocks))
 
 
 # ---- sessions_send ---------------------------------------------------------------------------------------------------
 
 
-async def _send(context: ClawContext, arguments: Json) -> Any:
-    message = require_text(arguments, "message")
+async def _send(context: ClawContext, arguments: SessionArguments) -> Any:
+    message = require_text("message", arguments.message)
     context.effects.ensure_open()
     key = await _resolve_target(context, arguments)
-    wait = arguments.get("timeout")
-    seconds = DEFAULT_WAIT if wait is None else wait
     sent = SentMessage(tool="sessions_send", to=key, text=message)
+    source = {"kind": "inter_session", "sourceSessionKey": context.settings.session_key, "sourceTool": "sessions_send"}
     params = {
         "message": message,
         "sessionKey": key,
         "idempotencyKey": str(uuid.uuid4()),
         "deliver": False,
         "lane": "nested",
-        "inputProvenance": {
-            "kind": "inter_session",
-            "sourceSessionKey": context.settings.session_key,
-            "sourceTool": "sessions_send",
-        },
+        "inputProvenance": source,
     }
     try:
         accepted = await context.call_repeatable("agent", params)
     except OutcomeUnknown:
         context.effects.record_uncertain([sent])
         raise
-    run = str(accepted.get("runId") or params["idempotencyKey"])
-    answer = {"runId": run, "status": "accepted", "sessionKey": accepted.get("sessionKey") or key}
-    recorded = context.record_messages([sent], answer)
-    if seconds <= 0:
+    run, key = str(accepted.get("runId") or params["idempotencyKey"]), str(accepted.get("sessionKey") or key)
+    recorded = context.record_messages([sent], {"runId": run, "status": "accepted", "sessionKey": key})
+    if arguments.timeout <= 0:
         return recorded
     try:
-        return {**recorded, **await _wait_for_reply(context, run, str(answer["sessionKey"]), seconds)}
+        return {**recorded, **await _wait_for_reply(context, run, key, arguments.timeout)}
     except OpenClawError as exc:  # the message has arrived: only waiting for the reply failed
         return {**recorded, "status": "error", "error": str(exc)}
 
 
-async def _resolve_target(context: ClawContext, arguments: Json) -> str:
-    key, label = (arguments.get("sessionKey") or "").strip(), (arguments.get("label") or "").strip()
+async def _resolve_target(context: ClawContext, arguments: SessionArguments) -> str:
+    key, label = arguments.session_key.strip(), arguments.label.strip()
     if bool(key) == bool(label):
         raise ToolArguments("say which session: either `sessionKey` or `label`, not both and not neither")
     if label:
-        found = await context.call_repeatable("sessions.resolve", {"label": label, "agentId": arguments.get("agentId")})
+        found = await context.call_repeatable("sessions.resolve", {"label": label, "agentId": arguments.agent_id})
         key = str(found["key"])
     elif not key.lower().startswith("agent:"):  # a short name: the gateway knows which session it means
-        found = await context.call_repeatable(
-            "sessions.resolve", {"key": key, "agentId": arguments.get("agentId"), "allowMissing": True}
-        )
+        params = {"key": key, "agentId": arguments.agent_id, "allowMissing": True}
+        found = await context.call_repeatable("sessions.resolve", params)
         key = str(found.get("key") or key)
     if key.lower() == context.settings.session_key.lower():
         raise ToolArguments("that is this very session: it can't answer while it waits for itself; just say it")
     return key
 
 
-async def _wait_for_reply(context: ClawContext, run: str, key: str, seconds: float) -> Json:
+async def _wait_for_reply(context: ClawContext, run: str, key: str, seconds: float) -> dict[str, str]:
     waiting = {"runId": run, "timeoutMs": int(seconds * 1000)}
-    end = await context.call_repeatable("agent.wait", waiting, within=seconds + WAIT_SLACK)
-    status = str(end.get("status") or "ok")
-    if status == "timeout":
+    answer = await context.call_repeatable("agent.wait", waiting, within=seconds + WAIT_SLACK)
+    end = convert_lenient(answer, RunWaitReply)
+    if end.status == "timeout":
         return {"status": "timeout", "note": f"no reply within {seconds:g} s; the session goes on working"}
-    if status != "ok":
-        return {"status": status, "error": str(end.get("error") or "the run failed")}
-    reply = (end.get("terminalReply") or {}).get("text")
-    return {"status": "ok", "reply": reply if isinstance(reply, str) else await _last_reply_text(context, key)}
+    if end.status not in ("ok", "", None):
+        return {"status": end.status, "error": end.error or "the run failed"}
+    return {"status": "ok", "reply": await _last_reply_text(context, key) if end.text is None else end.text}
 
 
 async def _last_reply_text(context: ClawContext, key: str) -> str:
     """The newest text of that session's agent."""
-    history = await context.call_repeatable("chat.history", {"sessionKey": key, "limit": REPLY_SEARCH_LIMIT})
-    for message in reversed(history.get("messages") or ()):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            content = message.get("content")
-            if isinstance(content, str):
-                return content
-            texts = [str(block.get("text", "")) for block in content or () if _block_type(block) == "text"]
-            if texts:
-                return "\n\n".join(texts)
+    answer = await context.call_repeatable("chat.history", {"sessionKey": key, "limit": REPLY_SEARCH_LIMIT})
+    for message in reversed(convert_lenient(answer, ChatHistoryReply).messages):
+        texts = [block.text or "" for block in message.blocks if block.type == "text"]
+        if message.role == "assistant" and texts:
+            return "\n\n".join(texts)
     return ""
 
 
 # ---- sub-agents ------------------------------------------------------------------------------------------------------
 
 
-async def _spawn(context: ClawContext, arguments: Json) -> Any:
-    task = require_text(arguments, "prompt")
-    if "sessions.spawn" in await context.gateway.methods():
-        params = {
-            "task": task,
-            "sessionKey": context.settings.session_key,
-            **{name: arguments.get(name) for name in ("agentId", "channel", "label", "model", "thinking", "cleanup")},
-            "runTimeoutSeconds": optional_integer(arguments, "timeoutSeconds"),
-            "idempotencyKey": str(uuid.uuid4()),
-        }
-        child = await context.call_repeatable("sessions.spawn", params)
-        if isinstance(child, dict) and child.get("status") in ("forbidden", "error"):
-            raise ToolError(f"no sub-agent was started: {child.get('error') or child['status']}")
-        return child
-    return await _create_child_session(context, arguments, task)
+async def _spawn(context: ClawContext, arguments: SessionArguments) -> Any:
+    task = require_text("prompt", arguments.prompt)
+    if "sessions.spawn" not in await context.gateway.methods():
+        return await _create_child_session(context, arguments, task)
+    params = {
+        "task": task,
+        "sessionKey": context.settings.session_key,
+        "agentId": arguments.agent_id,
+        "channel": arguments.channel,
+        "label": arguments.label,
+        "model": arguments.model,
+        "thinking": arguments.thinking,
+        "cleanup": arguments.cleanup,
+        "runTimeoutSeconds": arguments.timeout_seconds,
+        "idempotencyKey": str(uuid.uuid4()),
+    }
+    child = await context.call_repeatable("sessions.spawn", params)
+    if isinstance(child, dict) and child.get("status") in ("forbidden", "error"):
+        raise ToolError(f"no sub-agent was started: {child.get('error') or child['status']}")
+    return child
 
 
-async def _create_child_session(context: ClawContext, arguments: Json, task: str) -> Json:
+async def _create_child_session(context: ClawContext, arguments: SessionArguments, task: str) -> Any:
     """A gateway without `sessions.spawn` has children all the same: sessions with a parent."""
-    seconds = optional_integer(arguments, "timeoutSeconds")
+    seconds = arguments.timeout_seconds
     made = await context.call_once(  # a real gateway takes no idempotency key here from a client without a device
         "sessions.create",
         {
             "parentSessionKey": context.settings.session_key,
-            "agentId": arguments.get("agentId"),
-            "label": arguments.get("label"),
-            "model": arguments.get("model"),
-            "thinkingLevel": arguments.get("thinking"),
+            "agentId": arguments.agent_id,
+            "label": arguments.label,
+            "model": arguments.model,
+            "thinkingLevel": arguments.thinking,
             "timeoutMs": None if seconds is None else seconds * 1000,
             "message": task,
         },
@@ -171,30 +183,37 @@ async def _create_child_session(context: ClawContext, arguments: Json, task: str
     return {**child, "note": note}
 
 
+class SubagentArguments(Struct, frozen=True, kw_only=True, rename="camel"):
+    action: str = ""
+    run_id: str = ""
+    child_session_key: str = ""
+    target: str = ""
+    message: str = ""
+
+
 async def _subagents(context: ClawContext, arguments: Json) -> Any:
-    action = str(arguments.get("action") or "list").strip().lower() or "list"
+    asked = convert_lenient(arguments, SubagentArguments)
+    action = asked.action.strip().lower() or "list"
     if "sessions.subagents" in await context.gateway.methods():
         # The run's own session last: no parameter can name another.
         own = {"action": action, "sessionKey": context.settings.session_key}
         return await context.call_once("sessions.subagents", {**arguments, **own})
-    return await _manage_children(context, action, arguments)
+    return await _manage_children(context, action, asked)
 
 
-async def _manage_children(context: ClawContext, action: str, params: Json) -> Json:
+async def _manage_children(context: ClawContext, action: str, asked: SubagentArguments) -> Any:
     """The same with the methods every gateway has."""
-    mine = await context.call_repeatable(
-        "sessions.list", {"spawnedBy": context.settings.session_key, "limit": MOST_CHILDREN}
-    )
+    own = {"spawnedBy": context.settings.session_key, "limit": MOST_CHILDREN}
+    mine = await context.call_repeatable("sessions.list", own)
     rows = [row for row in mine.get("sessions", ()) if isinstance(row, dict)]
-    wanted = str(params.get("runId") or params.get("childSessionKey") or params.get("target") or "")
-    chosen = [row for row in rows if wanted and wanted in _session_names(row)]
+    wanted = asked.run_id or asked.child_session_key or asked.target
+    chosen = [row for row in rows if wanted and wanted in convert_lenient(row, _SessionNames).all]
     match action:
         case "list":
             return {"status": "ok", "action": action, "runs": rows}
         case "status":
-            return {"status": "ok", "action": action} | (
-                {"run": next(iter(chosen), None)} if wanted else {"runs": rows}
-            )
+            shown = {"run": next(iter(chosen), None)} if wanted else {"runs": rows}
+            return {"status": "ok", "action": action, **shown}
         case "cancel" | "kill":
             ended = rows if wanted in ("all", "*") else chosen
             if not ended:
@@ -205,22 +224,30 @@ async def _manage_children(context: ClawContext, action: str, params: Json) -> J
         case "steer":
             if len(chosen) != 1:
                 raise ToolArguments("say which sub-agent: `childSessionKey` or `runId` as `list` shows them")
-            key = chosen[0]["key"]
-            message = {"key": key, "message": require_text(params, "message"), "idempotencyKey": str(uuid.uuid4())}
-            return {"status": "accepted", "action": action, **await context.call_repeatable("sessions.steer", message)}
+            message = require_text("message", asked.message)
+            params = {"key": chosen[0]["key"], "message": message, "idempotencyKey": str(uuid.uuid4())}
+            return {"status": "accepted", "action": action, **await context.call_repeatable("sessions.steer", params)}
     raise ToolArguments(f"unsupported action: {action}; there are list, status, cancel and steer")
 
 
-def _session_names(row: Json) -> set[str]:
-    names = {row.get("key"), row.get("label"), row.get("lastRunId"), *(row.get("activeRunIds") or ())}
-    return {name for name in names if isinstance(name, str)}
+class _SessionNames(Struct, frozen=True, rename="camel"):
+    """The names by which an agent may mean a session, in the session's row."""
+
+    key: str | None = None
+    label: str | None = None
+    last_run_id: str | None = None
+    active_run_ids: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> set[str | None]:
+        return {self.key, self.label, self.last_run_id, *self.active_run_ids}
 
 
 # ---- about sessions and agents ---------------------------------------------------------------------------------------
 
 
-async def _status(context: ClawContext, arguments: Json) -> Any:
-    key = (arguments.get("sessionKey") or "").strip() or context.settings.session_key
+async def _status(context: ClawContext, arguments: SessionArguments) -> Any:
+    key = arguments.session_key.strip() or context.settings.session_key
     params = {"key": key, "includeDerivedTitles": True, "includeLastMessage": True}
     try:
         row = (await context.call_repeatable("sessions.describe", params)).get("session")
@@ -238,16 +265,14 @@ async def _status(context: ClawContext, arguments: Json) -> Any:
     return {"sessionKey": row.get("key", key), "exists": True, "run": run, "session": row}
 
 
-async def _list_agents(context: ClawContext, arguments: Json) -> Any:
-    return await context.call_repeatable("agents.list", {})
-
-
-HANDLERS: Final[dict[str, ToolHandler]] = {
-    "sessions_list": _list,
-    "sessions_history": _history,
-    "sessions_send": _send,
-    "sessions_spawn": _spawn,
-    "session_status": _status,
-    "agents_list": _list_agents,
-    "subagents": _subagents,
-}
+HANDLERS: Final = bind_handlers(
+    SessionArguments,
+    {
+        "sessions_list": _list,
+        "sessions_history": _history,
+        "sessions_send": _send,
+        "sessions_spawn": _spawn,
+        "session_status": _status,
+        "agents_list": lambda context, _: context.call_repeatable("agents.list", {}),
+    },
+) | {"subagents": _subagents}

@@ -1,12 +1,13 @@
 """What a tool's handler works with: the gateway it calls, the run it works for, the file it records effects in."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments
+from ..core.lenient import convert_lenient
 from ..core.model import Json
 from ..core.signal import Signal
 from ..net.file_access import FileAccess
@@ -75,6 +76,19 @@ class ClawContext(Struct, frozen=True):
 
 
 ToolHandler = Callable[[ClawContext, Json], Awaitable[Any]]
+Arguments = TypeVar("Arguments", bound=Struct)
+
+
+def bind_handlers(
+    shape: type[Arguments], handlers: Mapping[str, Callable[[ClawContext, Arguments], Awaitable[Any]]]
+) -> dict[str, ToolHandler]:
+    """Handlers by tool that get the arguments of a call as this struct. Their types were checked by the tool's schema;
+    an argument that no schema names and that does not fit counts as absent."""
+
+    def bind(handler: Callable[[ClawContext, Arguments], Awaitable[Any]]) -> ToolHandler:
+        return lambda context, arguments: handler(context, convert_lenient(arguments, shape))
+
+    return {name: bind(handler) for name, handler in handlers.items()}
 
 
 def drop_empty(params: Json) -> Json:
@@ -82,15 +96,8 @@ def drop_empty(params: Json) -> Json:
     return {name: value for name, value in params.items() if value is not None and value != ""}
 
 
-def require_text(arguments: Json, name: str) -> str:
+def require_text(name: str, value: str) -> str:
     """A text that must not be blank. Raises ToolArguments."""
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value.strip():
+    if not value.strip():
         raise ToolArguments(f"`{name}` is empty; say what it is to be")
     return value
-
-
-def optional_integer(arguments: Json, name: str) -> int | None:
-    """JSON has one kind of number: 5.0 is a whole one too."""
-    value = arguments.get(name)
-    return None if value is None else int(value)

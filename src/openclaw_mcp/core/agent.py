@@ -8,8 +8,10 @@ from msgspec import Struct, structs
 from .effects import RunEffects
 from .mime import normalize_mime_type
 from .model import Caller, Json
+from .numbers import read_count
 
 if TYPE_CHECKING:
+    from .chat_messages import ChatMessage
     from .ports import Toolbox
 
 
@@ -42,7 +44,7 @@ def web_address(url: str | None) -> str | None:
     return url if url is not None and url.lower().startswith(("http://", "https://")) else None
 
 
-LoadHistory = Callable[[int], Awaitable[tuple[Json, ...]]]
+LoadHistory = Callable[[int], Awaitable[tuple["ChatMessage", ...]]]
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -128,6 +130,21 @@ class Usage(Struct, frozen=True, tag="usage", kw_only=True):
     cache_read: int = 0
     cache_write: int = 0
     cost_usd: float | None = None
+
+    @classmethod
+    def from_report(
+        cls,
+        *,
+        input: float = 0,
+        output: float = 0,
+        cache_read: float = 0,
+        cache_write: float = 0,
+        cost_usd: float | None = None,
+    ) -> "Usage":
+        """Of counts as another program reports them: made whole numbers from 0 to `MAX_COUNT`."""
+        counts = map(read_count, (input, output, cache_read, cache_write))
+        fields = dict(zip(("input", "output", "cache_read", "cache_write"), counts, strict=True))
+        return cls(**fields, cost_usd=cost_usd)
 
     @property
     def total(self) -> int:

@@ -19,6 +19,7 @@ from .claw_tool import (
     json_object,
     message_tool,
     text,
+    text_list,
 )
 from .model import Json
 
@@ -52,15 +53,9 @@ _SESSION_TOOLS: Final = (
         text("sessionKey", "The session's key. Give this or `label`.", "session_key key"),
         text("label", "The session's label. Give this or `sessionKey`."),
         text("message", "What to tell it.", "text prompt"),
-        Parameter(
-            "timeout",
-            {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT,
-                "description": f"Seconds to wait for the reply; {DEFAULT_WAIT} unless given, 0 = do not wait.",
-            },
-            "timeoutSeconds timeout_seconds",
+        integer(
+            "timeout", f"Seconds to wait for the reply; {DEFAULT_WAIT} unless given, 0 = do not wait.",
+            "timeoutSeconds timeout_seconds", least=0, most=MAX_WAIT, kind="number",
         ),
         text("agentId", "Whose session the label names, when several agents have one of that label.", "agent_id"),
         required="message", methods=(("agent", "agent.wait"),), extra_methods=("sessions.resolve",),
@@ -131,8 +126,7 @@ _MESSAGE_TOOLS: Final = (
         "Send a message to any conversation, with a picture or file if `media` is given.",
         _TARGET, _MESSAGE,
         text(
-            "media",
-            "A file to go with it: a path in your workspace or an http(s) address.",
+            "media", "A file to go with it: a path in your workspace or an http(s) address.",
             "mediaUrl media_url file path",
         ),
         _REPLY_TO, _THREAD, *_CHANNEL, required="target message", extra_methods=("send", "message:send"),
@@ -151,16 +145,9 @@ _MESSAGE_TOOLS: Final = (
     ),
     message_tool("message_broadcast", "broadcast", "Broadcast",
         "Send one text to several conversations of a channel. The answer says for each whether it went out.",
-        Parameter(
-            "targets",
-            {
-                "type": "array",
-                "items": {"type": "string"},
-                "minItems": 1,
-                "maxItems": MAX_TARGETS,
-                "description": "The conversations, as their channel writes them.",
-            },
-            "to recipients",
+        text_list(
+            "targets", "The conversations, as their channel writes them.", "to recipients", minItems=1,
+            maxItems=MAX_TARGETS,
         ),
         _MESSAGE, *_CHANNEL, required="targets message",
     ),
@@ -197,8 +184,7 @@ _MESSAGE_TOOLS: Final = (
     message_tool("message_read", "read", "Read messages",
         "Read the newest messages of a conversation, with their ids; this conversation's unless `channelId` is given.",
         text(
-            "channelId",
-            "The conversation, as its channel writes it; this one unless given.",
+            "channelId", "The conversation, as its channel writes it; this one unless given.",
             "target to channel_id chat_id",
         ),
         integer("limit", "At most so many messages.", most=200),
@@ -278,14 +264,7 @@ _GATEWAY_TOOLS: Final = (
         "Change parts of the config: objects are merged, null deletes a key, lists are replaced. Checked before it is "
         "written; keys that need a restart cause one.",
         json_object("patches", "What changes, as an object laid over the config.", "patch raw config updates"),
-        Parameter(
-            "replacePaths",
-            {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Dotted paths of lists that may lose entries.",
-            },
-        ),
+        text_list("replacePaths", "Dotted paths of lists that may lose entries."),
         _BASE_HASH, _NOTE, required="patches", methods=("config.get", "config.patch"), **_OVERWRITES,
     ),
     gateway_tool("gateway_config_schema", "config.schema", "Config schema",

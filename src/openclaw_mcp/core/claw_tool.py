@@ -43,9 +43,16 @@ def text(name: str, description: str, aliases: str = "", **extra: Any) -> Parame
     return Parameter(name, {"type": "string", "description": description, **extra}, aliases)
 
 
-def integer(name: str, description: str, aliases: str = "", *, least: int = 1, most: int | None = None) -> Parameter:
+def integer(
+    name: str, description: str, aliases: str = "", *, least: int = 1, most: int | None = None, kind: str = "integer"
+) -> Parameter:
     bounds: Json = {"minimum": least} if most is None else {"minimum": least, "maximum": most}
-    return Parameter(name, {"type": "integer", **bounds, "description": description}, aliases)
+    return Parameter(name, {"type": kind, **bounds, "description": description}, aliases)
+
+
+def text_list(name: str, description: str, aliases: str = "", **bounds: int) -> Parameter:
+    items = {"type": "string"}
+    return Parameter(name, {"type": "array", "items": items, **bounds, "description": description}, aliases)
 
 
 def flag(name: str, description: str, aliases: str = "") -> Parameter:

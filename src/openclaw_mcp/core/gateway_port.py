@@ -1,4 +1,4 @@
-"""A gateway as orders see it: methods to call and events to receive, in this process or over a WebSocket."""
+"""A gateway as orders and agents see it: methods to call and events to receive, in this process or elsewhere."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,14 +13,26 @@ if TYPE_CHECKING:
 GatewayEventHandler = Callable[[str, Any], None]
 
 
-class OrderGateway(Protocol):
+class MethodGateway(Protocol):
     """Answers methods."""
+
+    async def call(self, method: str, params: Json, *, within: float) -> Any: ...
+
+
+class EventGateway(MethodGateway, Protocol):
+    """Over a WebSocket: its events are JSON."""
+
+    def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
+        """Call `handler` with every event, with `hello` each time a lost connection is back, and with `gone` and the
+        reason if it does not come back, until the returned function is called."""
+
+
+class OrderGateway(MethodGateway, Protocol):
+    """Answers methods as long as it is not lost."""
 
     @property
     def is_lost(self) -> bool:
         """Whether it was lost and did not come back."""
-
-    async def call(self, method: str, params: Json, *, within: float) -> Any: ...
 
 
 class LocalGateway(OrderGateway, Protocol):
@@ -28,11 +40,3 @@ class LocalGateway(OrderGateway, Protocol):
 
     @property
     def run_events(self) -> "Signal[RunEvent]": ...
-
-
-class NetworkGateway(OrderGateway, Protocol):
-    """Over a WebSocket: its events are JSON."""
-
-    def subscribe(self, handler: GatewayEventHandler) -> Callable[[], None]:
-        """Call `handler` with every event, with `hello` each time a lost connection is back, and with `gone` and the
-        reason if it does not come back, until the returned function is called."""

@@ -5,19 +5,14 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from ..core.agent import (
-    AgentEvent,
-    AnswerBlock,
-    MediaAttached,
-    PartialAnswer,
-    ToolOutcome,
-    ToolUse,
-    TurnCompleted,
-    TurnFailed,
-)
+from ..core import agent
+from ..core.agent import AgentEvent, MediaAttached
+from ..core.chat_messages import ChatMessage
 from ..core.gateway_port import LocalGateway
+from ..core.lenient import convert_lenient
 from ..core.sessions import RunEnded, RunEvent, RunOutput
-from .conversation import ADMIT_TIMEOUT, STOPPED, AgentOrder, chat_send_params, media_events, message_text, stop_run
+from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, chat_send_params, stop_remote_run
+from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder
 
 PARTIAL_INTERVAL: Final = 0.075  # seconds between two reports of the text so far: faster than eyes, slower than tokens
 
@@ -28,17 +23,18 @@ async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGene
     disconnect = gateway.run_events.connect(reader.on_run_event)
     ended = False
     try:
-        params = chat_send_params(order, reader.run_id, [item.data for item in order.attachments])
-        await gateway.call("chat.send", params, within=ADMIT_TIMEOUT)
+        contents = [item.data for item in order.attachments]
+        params = chat_send_params(order.session_key, order.message, order.attachments, contents)
+        await gateway.call("chat.send", {**params, "idempotencyKey": reader.run_id}, within=ADMIT_TIMEOUT)
         while not ended:
             event = await reader.events.get()
-            ended = isinstance(event, TurnCompleted | TurnFailed)
+            ended = isinstance(event, agent.TurnCompleted | agent.TurnFailed)
             yield event
     finally:
         disconnect()
         reader.close()
         if not ended:
-            await stop_run(gateway, order, reader.run_id)
+            await stop_remote_run(gateway, order.session_key, reader.run_id, STOP_TIMEOUT)
 
 
 class _RunReader:
@@ -67,15 +63,16 @@ class _RunReader:
 
     def _on_output(self, event: AgentEvent) -> None:
         match event:
-            case PartialAnswer(text=text, replace=replace):
+            case agent.PartialAnswer(text=text, replace=replace):
                 self._text = text if replace else self._text + text
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_at(self._next_report, self._report_text)
-            case ToolUse():
+            case agent.ToolUse():
                 self._report_text()
                 self.events.put_nowait(event)
-            case ToolOutcome(content=content):
-                self._put(*media_events({"content": list(content)}))
+            case agent.ToolOutcome(content=content):
+                shown = convert_lenient({"content": list(content)}, ChatMessage)
+                self._put(*map(MediaAttached, shown.media))
             case MediaAttached(attachment=item) if item.data is not None:
                 self._media.append(event)
 
@@ -84,21 +81,22 @@ class _RunReader:
         if self._text != self._reported_text:
             self._reported_text = self._text
             self._next_report = asyncio.get_running_loop().time() + PARTIAL_INTERVAL
-            self.events.put_nowait(PartialAnswer(text=self._text, replace=True))
+            self.events.put_nowait(agent.PartialAnswer(text=self._text, replace=True))
 
     def _on_end(self, event: RunEnded) -> None:
         self._report_text()
         if self._text:
-            self.events.put_nowait(AnswerBlock(text=self._text))
+            self.events.put_nowait(agent.AnswerBlock(text=self._text))
         run = event.run
         if run.status == "aborted":
-            self._put(TurnFailed(message=STOPPED))
+            self._put(agent.TurnFailed(message=STOPPED))
         elif run.status != "ok":
-            self._put(TurnFailed(message=run.error or "the agent failed"))
+            self._put(agent.TurnFailed(message=run.error or "the agent failed"))
         else:
-            answer = next((message.body for message in reversed(event.messages) if message.role == "assistant"), None)
+            bodies = (message.body for message in reversed(event.messages) if message.role == "assistant")
+            answer = convert_lenient(next(bodies, None), ChatMessage)
             # A run that another process carried out left its pictures in the answer alone.
-            self._put(*(self._media or media_events(answer)), TurnCompleted(text=message_text(answer)))
+            self._put(*(self._media or map(MediaAttached, answer.media)), agent.TurnCompleted(text=answer.text))
 
     def _put(self, *events: AgentEvent) -> None:
         for event in events:

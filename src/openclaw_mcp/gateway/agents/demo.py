@@ -1,4 +1,4 @@
-"""The demo agent: built in, no model. It says so, echoes, streams, and carries out lines that begin with `!`."""
+"""The demo agent: built in, no model. It echoes, streams, and carries out lines that begin with `!`."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class DemoAgent:
         for number, command in enumerate(commands, 1):
             name, _, rest = command.removeprefix("!").partition(" ")
             if name == "fail":
-                yield agent.TurnFailed(message=rest or "the demo agent was told to fail")
+                yield agent.TurnFailed(message=rest or "the demo agent was asked to fail")
                 return
             async for event in _run_command(turn, name, rest, number):
                 if isinstance(event, agent.PartialAnswer):

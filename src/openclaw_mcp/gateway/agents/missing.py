@@ -1,4 +1,4 @@
-"""The runtime of an agent whose configured runtime does not exist: it answers with one sentence that says so."""
+"""The runtime of an agent whose configured runtime does not exist: its answer names those there are."""
 
 from collections.abc import AsyncGenerator, Iterable
 

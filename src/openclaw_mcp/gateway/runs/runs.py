@@ -7,8 +7,10 @@ from contextlib import aclosing
 from typing import Final, Self
 
 from ...core.agent import AgentEvent, ToolOutcome, ToolUse, Turn, TurnFailed
+from ...core.chat_messages import ChatMessage
 from ...core.errors import StoreError
-from ...core.model import Caller, Json
+from ...core.lenient import convert_lenient
+from ...core.model import Caller
 from ...core.ports import AgentRuntime, Toolbox
 from ...core.providers import model_for_run
 from ...core.repositories import RunRepository, SessionRepository
@@ -240,16 +242,16 @@ class LocalRunExecutor:
         options, entry = run.options, session.entry
         before = len(claim.messages)
 
-        async def load_history(limit: int) -> tuple[Json, ...]:
+        async def load_history(limit: int) -> tuple[ChatMessage, ...]:
             if session.message_count == before:  # the transcript was empty: not worth a read
                 return ()
             bodies = await self._sessions.message_bodies(session.key, limit=limit, offset=before)
-            if caller.is_owner:
-                return bodies
-            private, operators = is_private_operator_run(options, session), sees_operator_runs(options, session)
-            return tuple(
-                redact_for_others(body, include_elsewhere=private, include_operators=operators) for body in bodies
-            )
+            if not caller.is_owner:
+                private, operators = is_private_operator_run(options, session), sees_operator_runs(options, session)
+                bodies = tuple(
+                    redact_for_others(body, include_elsewhere=private, include_operators=operators) for body in bodies
+                )
+            return tuple(convert_lenient(body, ChatMessage) for body in bodies)
 
         return Turn(
             run_id=run.run_id,

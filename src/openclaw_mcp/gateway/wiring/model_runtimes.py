@@ -13,7 +13,7 @@ from ...net.gateway_client.address import is_local_gateway
 
 if TYPE_CHECKING:
     # For the types alone: an idle gateway calls no models.
-    from ..agents.models.gateway_runtime import RemoteGateway
+    from ...core.gateway_port import EventGateway
 
 MODEL_APIS: Final = ("openai", "anthropic")
 GATEWAY_RUNTIME: Final = "openclaw"
@@ -60,7 +60,7 @@ class _ModelRuntimes:
     async def aclose(self) -> None:
         await self._stack.aclose()
 
-    def _dial(self, url: str, token: str | None) -> "AbstractAsyncContextManager[RemoteGateway]":
+    def _dial(self, url: str, token: str | None) -> "AbstractAsyncContextManager[EventGateway]":
         # Here for start-up: only an agent of another gateway needs a WebSocket.
         from ...net.gateway_client.run_client import WebSocketGateway, make_gateway_client
 

@@ -23,8 +23,8 @@ class Ears(BaseHTTPRequestHandler):
         else:
             assert self.path.startswith("/v1/listen?model=nova-3")
             assert self.headers["Authorization"] == "Token k2"
-            heard = {"alternatives": [{"transcript": "hello from deepgram"}]}
-            answer = {"results": {"channels": [heard]}}
+            received = {"alternatives": [{"transcript": "hello from deepgram"}]}
+            answer = {"results": {"channels": [received]}}
         data = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -36,7 +36,7 @@ class Ears(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def ears() -> Iterator[str]:
+def handlers() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Ears)
     Thread(target=server.serve_forever, daemon=True).start()
     try:

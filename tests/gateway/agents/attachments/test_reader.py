@@ -2,20 +2,21 @@
 
 import asyncio
 import base64
-import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_mcp.core.agent import AgentEvent, Turn, TurnCompleted
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.config import read_config
 from tests.gateway.agents.attachments.documents import bomb, pdf
-from tests.gateway.agents.attachments.speech_servers import ears
+from tests.gateway.agents.attachments.speech_servers import handlers
 from tests.gateway.sessions.gateways import house
 
 Json = dict[str, Any]
@@ -32,11 +33,11 @@ class Listener:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self.memories: list[tuple[Json, ...]] = []
+        self.histories: list[tuple[ChatMessage, ...]] = []
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         self.turns.append(turn)
-        self.memories.append(await turn.load_history(10) if turn.load_history else ())
+        self.histories.append(await turn.load_history(10) if turn.load_history else ())
         yield TurnCompleted(text="heard")
 
 
@@ -52,13 +53,13 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
             "media_settings": lambda: read_config({"tools": {"media": {"audio": audio or {}}}}).media,
         }
         with TemporaryDirectory() as place:
-            async with house(f"{place}/store.sqlite", **more) as rooms:
+            async with house(f"{place}/store.sqlite", **more) as harness:
                 attachments = [
                     {"mimeType": kind, "fileName": name, "content": base64.b64encode(data).decode()}
                     for name, kind, data in files
                 ]
-                assert (await rooms.say(message, run="one", attachments=attachments))["status"] == "ok"
-                assert (await rooms.say("and again?", run="two"))["status"] == "ok"
+                assert (await harness.say(message, run="one", attachments=attachments))["status"] == "ok"
+                assert (await harness.say("and again?", run="two"))["status"] == "ok"
         return listener
 
     return asyncio.run(live())
@@ -148,9 +149,9 @@ def test_a_file_cannot_speak_as_the_person() -> None:
 def test_what_a_file_said_is_remembered_in_the_next_turn() -> None:
     listener = given(("report.pdf", "application/pdf", pdf("The answer is 41")))
 
-    told = json.dumps(listener.memories[1])
-    assert "The answer is 41" in told
-    assert "report.pdf" in told
+    received = msgspec.json.encode(listener.histories[1]).decode()
+    assert "The answer is 41" in received
+    assert "report.pdf" in received
 
 
 def test_speech_without_anybody_to_write_it_down_is_said_to_be_unheard() -> None:
@@ -183,7 +184,7 @@ def test_a_transcriber_that_fails_is_named(model: Json, reason: str) -> None:
 
 
 def test_speech_is_written_down_by_a_service_the_second_when_the_first_fails() -> None:
-    with ears() as url:
+    with handlers() as url:
         openai = {"provider": "openai", "baseUrl": url, "apiKey": "k1", "model": "whisper-x"}
         deepgram = {"provider": "deepgram", "baseUrl": url, "apiKey": "k2"}
         voice = ("v.mp3", "audio/mpeg", b"ID3 speech")
@@ -220,7 +221,7 @@ def test_no_type_a_sender_names_ends_a_turn_or_reaches_a_shell(kind: str, model:
     """The second message recalls the file of the first; both are answered."""
     listener = given(("voice.ogg", kind, b"x"), audio={"models": [model]})
     assert len(listener.turns) == 2
-    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+    for text in (listener.turns[0].prompt, msgspec.json.encode(listener.histories[1]).decode()):
         assert "pwned" not in text
         assert "voice.ogg" in text
     if model is SHELL and "it was not read" not in listener.turns[0].prompt:
@@ -238,13 +239,13 @@ def test_a_recordings_file_ends_as_its_kind_is_known_by(kind: str, ending: str) 
     assert f"/recording{ending}\n" in prompt(("voice", kind, b"x"), audio={"models": [SHELL]})
 
 
-def test_a_program_that_hears_speech_sees_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_receives_speech_sees_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", "token-of-ours")
     monkeypatch.setenv("LC_TIME", "C")
     model = {"type": "cli", "command": "env", "args": [], "env": {"SPEECH_KEY": "given"}}
-    heard = prompt(("voice.ogg", "audio/ogg", b"x"), audio={"models": [model]})
-    assert [line in heard for line in ("PATH=", "LC_TIME=C", "SPEECH_KEY=given")] == [True] * 3
-    assert "token-of-ours" not in heard
+    events = prompt(("voice.ogg", "audio/ogg", b"x"), audio={"models": [model]})
+    assert [line in events for line in ("PATH=", "LC_TIME=C", "SPEECH_KEY=given")] == [True] * 3
+    assert "token-of-ours" not in events
 
 
 def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +254,6 @@ def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decode_text", broken)
     listener = given(("a.txt", "text/plain", b"x"))
-    for text in (listener.turns[0].prompt, json.dumps(listener.memories[1])):
+    for text in (listener.turns[0].prompt, msgspec.json.encode(listener.histories[1]).decode()):
         assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text
         assert "unforeseen" not in text

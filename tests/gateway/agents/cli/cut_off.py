@@ -67,13 +67,13 @@ def main() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "cut-off", "version": "1"}}
-    ask(child, 1, "initialize", told)
-    hear(child, 1)
+    received = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "cut-off", "version": "1"}}
+    ask(child, 1, "initialize", received)
+    receive(child, 1)
     *lucky, unlucky = wanted["calls"]
     for id, (name, arguments) in enumerate([["session_status", {}], *lucky], start=2):
         ask(child, id, "tools/call", {"name": name, "arguments": arguments})
-        assert not hear(child, id)["isError"], name
+        assert not receive(child, id)["isError"], name
     relay.keep()
     ask(child, 0, "tools/call", {"name": unlucky[0], "arguments": unlucky[1]})
     assert relay.answered.wait(PATIENCE)
@@ -89,7 +89,7 @@ def ask(child: "subprocess.Popen[bytes]", id: int, method: str, params: Any) -> 
     child.stdin.flush()
 
 
-def hear(child: "subprocess.Popen[bytes]", id: int) -> Any:
+def receive(child: "subprocess.Popen[bytes]", id: int) -> Any:
     assert child.stdout is not None
     while (message := json.loads(child.stdout.readline())).get("id") != id:
         pass

@@ -1,4 +1,4 @@
-"""A CLI agent with a stand-in for its program, and an office that keeps what it granted."""
+"""A CLI agent with a stand-in for its program, and a grant issuer that keeps what it granted."""
 
 import asyncio
 import json
@@ -76,8 +76,8 @@ def lines(*events: Any) -> list[Any]:
     return [{"line": event} for event in events]
 
 
-class Office:
-    """A `GrantOffice` that remembers."""
+class FakeGrantIssuer:
+    """A `GrantIssuer` that keeps its grants."""
 
     def __init__(self) -> None:
         self.issued: dict[str, Caller] = {}
@@ -115,7 +115,7 @@ class CliHarness:
             each.mkdir(exist_ok=True)
         self.left: list[Path] = []
         """Files of the last run that outlived it."""
-        self.office = Office()
+        self.grants = FakeGrantIssuer()
         self.folders = RunFolders(folder / "runs")
         (self.calls / "steps.json").write_text(json.dumps(attempts or [lines(*ANSWERS[cli])]))
         program = folder / cli
@@ -129,7 +129,7 @@ class CliHarness:
         settings = msgspec.convert(self.settings, AgentSettings)
         self.card = AgentProfile(id="main", runtime=cli, workspace=str(self.work), settings=settings)
         way = GatewayAccess(
-            url="ws://127.0.0.1:1", grants=self.office, server_command=("our-server",), read_effects=read_effects
+            url="ws://127.0.0.1:1", grants=self.grants, server_command=("our-server",), read_effects=read_effects
         )
         around = CliRuntimeContext(
             state_folder=folder,

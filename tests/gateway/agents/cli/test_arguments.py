@@ -86,14 +86,14 @@ def test_gemini_is_given_other_words_as_they_are(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize("text", [*READ, *LEFT])
-def test_gemini_takes_nothing_in_somebody_elses_message_for_a_file(tmp_path: Path, text: str) -> None:
+def test_gemini_takes_nothing_in_a_person_elses_message_for_a_file(tmp_path: Path, text: str) -> None:
     """Whatever follows it, no `@` is without its backslash."""
     said = stdin(tmp_path, f"look: {text} now", caller=STRANGER)
     assert re.findall(r"(?<!\\)@", said) == []
     assert said.replace("\\@", "@").endswith(f"look: {text} now")
 
 
-def test_gemini_sees_the_files_that_came_with_somebody_elses_message(tmp_path: Path) -> None:
+def test_gemini_sees_the_files_that_came_with_a_person_elses_message(tmp_path: Path) -> None:
     picture = Attachment(mime_type="image/png", name="@x", data=b"x")
     said = stdin(tmp_path, "look @here", caller=STRANGER, attachments=(picture,))
     first, _, rest = said.partition("\n")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.agent import Attachment, EffectsReported, PartialAnswer, TurnCompleted, TurnFailed
+from openclaw_mcp.core.chat_messages import ChatMessage
+from openclaw_mcp.core.lenient import convert_lenient
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders, remove_stale_folders
 
@@ -45,7 +47,7 @@ def spying(harness: CliHarness, cli: str, *after: Any) -> None:
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
-def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path, cli: str) -> None:
+def test_the_server_is_reported_for_whom_it_works_and_no_one_else_is(tmp_path: Path, cli: str) -> None:
     harness = CliHarness(tmp_path, cli)
     spying(harness, cli)
     events = harness.run("the prompt")
@@ -69,8 +71,8 @@ def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path,
     assert "the prompt" not in json.dumps([called["args"], called["env"]])
     assert "the prompt" in called["stdin"]
     assert called["cwd"] == str(harness.work)
-    assert harness.office.issued == {"grant-secret-0": CALLER}
-    assert harness.office.revoked == ["grant-secret-0"]
+    assert harness.grants.issued == {"grant-secret-0": CALLER}
+    assert harness.grants.revoked == ["grant-secret-0"]
     assert harness.left == []
     assert not Path(effects).exists()
     done = [event for event in events if isinstance(event, EffectsReported)]
@@ -79,7 +81,7 @@ def test_the_server_is_told_for_whom_it_works_and_nobody_else_is(tmp_path: Path,
     assert isinstance(events[-1], TurnCompleted)
 
 
-def test_what_was_sent_is_told_after_a_failure_too(tmp_path: Path) -> None:
+def test_what_was_sent_is_reported_after_a_failure_too(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex")
     spying(harness, "codex", {"stderr": "broken"}, {"exit": 1})
     *_, did, end = harness.run()
@@ -91,7 +93,7 @@ def test_without_a_gateway_to_call_back_there_is_no_server(tmp_path: Path) -> No
     harness = CliHarness(tmp_path, "claude", bridge=False)
     assert PartialAnswer("hello") in harness.run()
     assert "--mcp-config" not in harness.called()["args"]
-    assert harness.office.issued == {}
+    assert harness.grants.issued == {}
 
 
 def test_our_own_environment_does_not_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,21 +128,22 @@ def test_the_agent_knows_where_it_is_and_how_to_answer(tmp_path: Path) -> None:
     assert len(told) < 4000
 
 
-def test_outside_of_a_conversation_it_is_told_no_more_than_it_was_given(tmp_path: Path) -> None:
+def test_outside_of_a_conversation_it_is_reported_no_more_than_it_was_given(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex")
     harness.final("just this", caller=Caller(kind="agent", name="x"))
     assert harness.called()["stdin"] == "just this"
 
 
-def test_one_that_begins_in_an_old_conversation_is_told_what_was_said(tmp_path: Path) -> None:
+def test_one_that_begins_in_an_old_conversation_is_reported_what_was_said(tmp_path: Path) -> None:
     async def recall(most: int) -> tuple[Any, ...]:
-        return (
+        messages: list[Any] = [
             {"role": "user", "content": "x" * 20_000},
             {"role": "user", "content": "my dog is Rex"},
             {"role": "assistant", "content": [{"type": "toolCall", "name": "message_send"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "noted"}]},
             {"role": "toolResult", "content": []},
-        )
+        ]
+        return tuple(convert_lenient(message, ChatMessage) for message in messages)
 
     harness = CliHarness(tmp_path, "codex")
     harness.final("what is its name?", load_history=recall)
@@ -236,7 +239,7 @@ def test_codex_leaves_out_the_users_servers_and_a_projects(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_opencode_is_told_beside_what_the_user_configured(tmp_path: Path, strict: bool) -> None:
+def test_opencode_is_reported_beside_what_the_user_configured(tmp_path: Path, strict: bool) -> None:
     own = json.dumps({"theme": "x", "mcp": {"mine": {"type": "local", "command": ["x"]}}})
     harness = CliHarness(tmp_path, "opencode", runtimeStrict=strict, runtimeEnv={"OPENCODE_CONFIG_CONTENT": own})
     (harness.work / "opencode.jsonc").write_text('{"mcp": {"theirs": {}}, /* a comment */}')
@@ -322,12 +325,12 @@ def test_what_a_killed_gateway_left_is_swept_and_the_living_keep_theirs(tmp_path
 def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.3}, *lines(*ANSWERS["gemini"])])
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         return await asyncio.gather(harness.told("one"), harness.told("two"))
 
-    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
+    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     homes = {harness.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(harness.times_called)}
     assert len(homes) == 2
-    assert sorted(harness.office.revoked) == sorted(harness.office.issued)
+    assert sorted(harness.grants.revoked) == sorted(harness.grants.issued)
     assert harness.leftovers() == []
     harness.folders.close()

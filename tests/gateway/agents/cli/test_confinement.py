@@ -285,7 +285,7 @@ def note_of(tmp_path: Path, make: Any) -> str:
     return str(harness.called()["stdin"])
 
 
-def test_the_workspaces_own_instructions_are_told(tmp_path: Path) -> None:
+def test_the_workspaces_own_instructions_are_reported(tmp_path: Path) -> None:
     assert "Speak of plants." in note_of(tmp_path, lambda path: path.write_text("Speak of plants."))
 
 
@@ -312,9 +312,9 @@ def test_instructions_that_are_no_file_of_the_workspace_are_not_read(tmp_path: P
 
 
 def test_long_instructions_are_cut(tmp_path: Path) -> None:
-    told = note_of(tmp_path, lambda path: path.write_text("x" * 100_000))
+    received = note_of(tmp_path, lambda path: path.write_text("x" * 100_000))
     assert LONGEST_INSTRUCTIONS == 32_768
-    assert told.count("x") == 32_768
+    assert received.count("x") == 32_768
 
 
 def test_the_owners_instructions_are_the_clis_own_affair(tmp_path: Path) -> None:
@@ -401,8 +401,8 @@ def test_gemini_finds_the_chats_of_its_own_conversation_and_no_others(tmp_path: 
     """It lets every run read the folder they lie in."""
     harness = CliHarness(tmp_path, "gemini")
     spying(harness, "gemini", CHAT)
-    rooms = {"session_key": "agent:main:local:group:#a"}, {"session_key": "agent:main:local:group:#b"}
-    for more in (*rooms, *rooms, {**rooms[0], "session_id": "begun-anew"}):
+    sessions_harness = {"session_key": "agent:main:local:group:#a"}, {"session_key": "agent:main:local:group:#b"}
+    for more in (*sessions_harness, *sessions_harness, {**sessions_harness[0], "session_id": "begun-anew"}):
         harness.final(caller=STRANGER, **more)
     assert (tmp_path / "chats").read_text().splitlines() == ["[]", "[]", "['1.jsonl']", "['2.jsonl']", "[]"]
     assert [path.name for path in harness.home.rglob("*.jsonl")] == []

@@ -38,7 +38,7 @@ def unlucky(folder: Path, *calls: tuple[str, Any], says: str, dies: bool = False
     return state
 
 
-def heard(served: Served, *, status: str = "ok") -> Any:
+def events(served: Served, *, status: str = "ok") -> Any:
     """Write in the conversation `room`; the run, once it is over."""
     run = ask(served, "local.send", {"conversation": "room", "text": "do it"})["runId"]
     ended = answered(served, run)
@@ -78,7 +78,7 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
     }
     state = unlucky(tmp_path, (tool, {"message": SAID, **where[tool]}), says=SAID)
     with serving(state) as served:
-        run = heard(served)
+        run = events(served)
         assert said(served, "room", 1) == [SAID]
         effects = recorded(state, run)
         ask(served, "local.send", {"conversation": "room", "text": "/stop"})
@@ -93,7 +93,7 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
 def test_a_message_whose_cli_was_killed_is_recorded_and_not_said_again(tmp_path: Path) -> None:
     state = unlucky(tmp_path, ("message_send", {"target": "room", "message": SAID}), says=SAID, dies=True)
     with serving(state) as served:
-        run = heard(served, status="error")
+        run = events(served, status="error")
         assert [one["text"] for one in recorded(state, run)["sent"]] == [SAID]
         ask(served, "local.send", {"conversation": "room", "text": "/stop"})
         assert said(served, "room", 2) == [SAID, "Nothing was going on."]
@@ -104,17 +104,17 @@ def test_a_message_whose_cli_was_killed_is_recorded_and_not_said_again(tmp_path:
 def test_a_job_whose_server_died_is_recorded_and_keeps_the_promise(tmp_path: Path) -> None:
     state = unlucky(tmp_path, ("cron_add", {"job": JOB}), says=PROMISE)
     with serving(state) as served:
-        run = heard(served)
+        run = events(served)
         assert said(served, "room", 1) == [PROMISE]  # without the note that nothing was scheduled
         (job,) = ask(served, "cron.list", {})["jobs"]
         assert [one["job_id"] for one in recorded(state, run)["cron_added"]] == [job["id"]]
 
 
 def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path) -> None:
-    told = {"sessionKey": "agent:quiet:main", "message": "are you there?", "timeout": 0}
-    state = unlucky(tmp_path, ("sessions_send", told), says="It is asked.")
+    received = {"sessionKey": "agent:quiet:main", "message": "are you there?", "timeout": 0}
+    state = unlucky(tmp_path, ("sessions_send", received), says="It is asked.")
     with serving(state) as served:
-        run = heard(served)
+        run = events(served)
         assert said(served, "room", 1) == ["It is asked."]
         sent = [(one["tool"], one["to"], one["text"]) for one in recorded(state, run)["sent"]]
     assert sent == [("sessions_send", "agent:quiet:main", "are you there?")]
@@ -123,14 +123,14 @@ def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path)
 def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "note.txt").write_text("a file")
-    told = {"sessionKey": "agent:quiet:main", "message": "six", "timeout": 0}
+    received = {"sessionKey": "agent:quiet:main", "message": "six", "timeout": 0}
     calls: list[tuple[str, Any]] = [
         ("message_send", {"target": "elsewhere", "message": "one"}),
         ("message_reply", {"message": "two"}),
         ("message_thread_reply", {"threadId": "t9", "message": "three"}),
         ("message_broadcast", {"targets": ["here", "there"], "message": "four"}),
         ("message_send_with_effect", {"target": "elsewhere", "message": "five", "effectId": "confetti"}),
-        ("sessions_send", told),
+        ("sessions_send", received),
         (
             "message_send_attachment",
             {"target": "elsewhere", "file": str(tmp_path / "work/note.txt"), "caption": "seven"},
@@ -140,7 +140,7 @@ def test_each_is_recorded_once_whether_its_server_lived_or_not(tmp_path: Path) -
     ]
     state = unlucky(tmp_path, *calls, says="All is done.")
     with serving(state) as served:
-        run = heard(served)
+        run = events(served)
         effects = recorded(state, run)
         (job,) = ask(served, "cron.list", {})["jobs"]
     texts = [one["text"] for one in effects["sent"]]
@@ -163,8 +163,8 @@ def run_job(served: Served, job: Any) -> Any:
 
 def test_a_jobs_agent_that_used_the_gateways_own_tool_has_delivered_it(tmp_path: Path) -> None:
     """The same without a program: the demo agent sends with the `message` tool."""
-    told = {"action": "send", "channel": "local", "target": "room", "message": SAID}
-    payload = {"kind": "agentTurn", "message": f"!tool message {json.dumps(told)}\n!say {SAID}"}
+    arguments = {"action": "send", "channel": "local", "target": "room", "message": SAID}
+    payload = {"kind": "agentTurn", "message": f"!tool message {json.dumps(arguments)}\n!say {SAID}"}
     with serving(tmp_path) as served:
         entry = run_job(served, {**JOB, "payload": payload})
         assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry

@@ -114,7 +114,7 @@ USED = {
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
-def test_a_turn_with_a_tool_is_told_as_it_happens(tmp_path: Path, cli: str) -> None:
+def test_a_turn_with_a_tool_is_reported_as_it_happens(tmp_path: Path, cli: str) -> None:
     harness = CliHarness(tmp_path, cli, [*lines(*TODAY[cli])])
     events = harness.run()
     assert isinstance(events[0], ModelSelected)
@@ -198,7 +198,7 @@ def test_codex_shells_are_tool_calls_with_their_status(tmp_path: Path) -> None:
         ("claude", {"cost_usd": 0.4}, Usage(input=7, output=3, cache_read=2, cache_write=1, cost_usd=0.5 - 0.4)),
     ],
 )
-def test_what_a_cli_counts_for_the_whole_session_is_told_for_the_turn(
+def test_what_a_cli_counts_for_the_whole_session_is_reported_for_the_turn(
     tmp_path: Path, cli: str, counted: Any, share: Usage
 ) -> None:
     events = list(TODAY[cli])
@@ -210,7 +210,7 @@ def test_what_a_cli_counts_for_the_whole_session_is_told_for_the_turn(
     assert end.usage == share
 
 
-def test_a_session_that_counts_anew_is_believed(tmp_path: Path) -> None:
+def test_a_session_that_counts_again_is_believed(tmp_path: Path) -> None:
     resume = remembered("codex", "s-1", used={"type": "usage", "input": 9999, "output": 9999})
     assert CliHarness(tmp_path, "codex", lines(*CODEX)).final(resume=resume).usage == USED["codex"]
 

@@ -90,7 +90,7 @@ ERRORS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("status", [0, 1])
 @pytest.mark.parametrize("cli", DIALECTS)
-def test_an_error_event_fails_the_turn_whatever_the_exit_status(tmp_path: Path, cli: str, status: int) -> None:
+def test_an_error_event_fails_the_turn_any_the_exit_status(tmp_path: Path, cli: str, status: int) -> None:
     events = CliHarness(tmp_path, cli, [*lines(*ERRORS[cli]), {"exit": status}]).run()
     end = events[-1]
     assert isinstance(end, TurnFailed)
@@ -129,7 +129,7 @@ GONE: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("cli", DIALECTS)
-def test_a_session_it_no_longer_knows_is_begun_anew_once(tmp_path: Path, cli: str) -> None:
+def test_a_session_it_no_longer_knows_is_begun_again_once(tmp_path: Path, cli: str) -> None:
     harness = CliHarness(tmp_path, cli, GONE[cli], lines(*ANSWERS[cli]))
     end = harness.final(resume=remembered(cli, "old"))
     assert end.resume == remembered(cli, "s-1") or '"id":"s-1"' in (end.resume or "")
@@ -137,7 +137,7 @@ def test_a_session_it_no_longer_knows_is_begun_anew_once(tmp_path: Path, cli: st
     assert [harness.resumed("old", number) for number in range(2)] == [True, False]
 
 
-def test_a_session_that_can_not_be_begun_anew_either_is_dropped(tmp_path: Path) -> None:
+def test_a_session_that_can_not_be_begun_again_either_is_dropped(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex", GONE["codex"])
     failed = harness.failed(resume=remembered("codex", "old"))
     assert failed.drop_resume
@@ -202,7 +202,7 @@ def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
     steps = [{"child": DEAF}, {"child": STAY, "apart": True}, *lines(ANSWERS["claude"][0]), {"sleep": 600}]
     harness = CliHarness(tmp_path, "claude", steps)
 
-    async def story() -> float:
+    async def scenario() -> float:
         async with aclosing(harness.agent.run(harness.turn())) as events:
             async with asyncio.timeout(PATIENCE):
                 await anext(events)
@@ -210,10 +210,10 @@ def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
             began = time.monotonic()
         return time.monotonic() - began
 
-    took = asyncio.run(story())
+    took = asyncio.run(scenario())
     assert len(harness.children()) == 2
     assert gone(harness.called()["pid"], *harness.children())
-    assert harness.office.revoked == list(harness.office.issued)
+    assert harness.grants.revoked == list(harness.grants.issued)
     assert harness.leftovers() == []
     assert took < 5
     harness.folders.close()
@@ -222,16 +222,16 @@ def test_an_abort_ends_everything_it_started(tmp_path: Path) -> None:
 def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex", [*lines(ANSWERS["codex"][0]), {"child": STAY}, {"sleep": 600}])
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.ensure_future(harness.told())
         await until(harness.children)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert gone(harness.called()["pid"], *harness.children())
-    assert harness.office.revoked == list(harness.office.issued)
+    assert harness.grants.revoked == list(harness.grants.issued)
     harness.folders.close()
 
 
@@ -253,12 +253,12 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     """Four places in this house; all are answered, never more than four at once."""
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         return await asyncio.gather(*(harness.told() for _ in range(9)))
 
-    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(story()))
+    assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     assert harness.times_called == 9
-    assert harness.office.most_at_once == 4
+    assert harness.grants.most_at_once == 4
     harness.folders.close()
 
 
@@ -279,7 +279,7 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
     async def build_command(cli_turn: Any) -> Any:
         raise BadRequest("it can't be started")
 
-    async def story() -> None:
+    async def scenario() -> None:
         prepared: Any = SimpleNamespace(adapter=Adapter(), build_command=build_command)
         events = CliAttempt(prepared, prepared, None).events()
         ending = asyncio.ensure_future(anext(events, None))
@@ -293,4 +293,4 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
         assert ending.cancelled()
         assert moved.is_set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

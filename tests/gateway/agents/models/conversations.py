@@ -9,8 +9,10 @@ import msgspec
 
 from openclaw_mcp.core.agent import AgentEvent, PartialAnswer, Turn, TurnCompleted, TurnFailed
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
+from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.agents import AgentSettings
 from openclaw_mcp.core.config.config import read_config
+from openclaw_mcp.core.lenient import convert_lenient
 from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
@@ -42,21 +44,21 @@ class Agent:
         given = msgspec.convert({"model": "fake/m", **(settings or {})}, AgentSettings)
         card = AgentProfile(id="main", settings=given)
         self._roster = AgentRoster(agents=(card,))
-        self.shop = ModelClients()
-        self._runtime = ModelRuntime(api, self.shop, config=lambda: self._config, roster=lambda: self._roster)
-        self._desk = None if tools is None else ToolDispatcher(ToolRegistry({"test": tools}))
+        self.clients = ModelClients()
+        self._runtime = ModelRuntime(api, self.clients, config=lambda: self._config, roster=lambda: self._roster)
+        self._dispatcher = None if tools is None else ToolDispatcher(ToolRegistry({"test": tools}))
         self.events: list[AgentEvent] = []
         self.news = asyncio.Event()
         self.turns = 0
 
     async def hear(self, prompt: str = "hello", *, recall: Sequence[Json] = (), **more: Any) -> None:
-        async def recalled(most: int) -> tuple[Json, ...]:
-            return tuple(recall[-most:])
+        async def recalled(most: int) -> tuple[ChatMessage, ...]:
+            return tuple(convert_lenient(body, ChatMessage) for body in recall[-most:])
 
         self.turns += 1
         turn = Turn(
             run_id=f"run{self.turns}", agent_id="main", session_key="agent:main:main", session_id="s", prompt=prompt,
-            caller=LOCAL_CALLER, tools=self._desk, load_history=recalled, **more,
+            caller=LOCAL_CALLER, tools=self._dispatcher, load_history=recalled, **more,
         )  # fmt: skip
         async with aclosing(self._runtime.run(turn)) as events:
             async for event in events:
@@ -94,13 +96,13 @@ def run(work: Any) -> Any:
 
 async def answered(agent: Agent, prompt: str = "hello", **more: Any) -> TurnCompleted:
     end = await agent.ask(prompt, **more)
-    await agent.shop.aclose()
+    await agent.clients.aclose()
     assert isinstance(end, TurnCompleted), end
     return end
 
 
 async def failed(agent: Agent, prompt: str = "hello", **more: Any) -> TurnFailed:
     end = await agent.ask(prompt, **more)
-    await agent.shop.aclose()
+    await agent.clients.aclose()
     assert isinstance(end, TurnFailed), end
     return end

@@ -37,12 +37,12 @@ MEASURED = STREAM + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER
 
 
 @asynccontextmanager
-async def served(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def served(scenario: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     talks: set[asyncio.Task[None]] = set()
 
     async def own(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await talk(reader, writer)
+            await scenario(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -75,7 +75,7 @@ def agent_at(url: str, *, retries: int = 0, **more: Any) -> Agent:
     return Agent("openai", config=config, settings={"limits": {"retries": retries}})
 
 
-async def told(agent: Agent) -> str:
+async def received(agent: Agent) -> str:
     end = await agent.ask()
     assert isinstance(end, TurnCompleted), end
     return end.text or ""
@@ -94,7 +94,7 @@ async def told(agent: Agent) -> str:
 )
 @pytest.mark.parametrize("at_a_time", [1 << 20, 7])
 def test_an_answer_is_read_however_it_is_framed(answer: bytes, at_a_time: int) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         for begin in range(0, len(answer), at_a_time):
             writer.write(answer[begin : begin + at_a_time])
@@ -104,10 +104,10 @@ def test_an_answer_is_read_however_it_is_framed(answer: bytes, at_a_time: int) -
         await writer.wait_closed()
 
     async def work() -> None:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             agent = agent_at(f"http://127.0.0.1:{port}/v1")
-            assert await told(agent) == "hi there"
-            await agent.shop.aclose()
+            assert await received(agent) == "hi there"
+            await agent.clients.aclose()
 
     run(work())
 
@@ -115,7 +115,7 @@ def test_an_answer_is_read_however_it_is_framed(answer: bytes, at_a_time: int) -
 def test_a_connection_serves_turn_after_turn_until_its_provider_closes_it() -> None:
     seen: list[int] = []
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = max(seen, default=0) + 1
         for _ in range(2):
             await request(reader)
@@ -124,11 +124,11 @@ def test_a_connection_serves_turn_after_turn_until_its_provider_closes_it() -> N
         await writer.drain()
 
     async def work() -> None:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             agent = agent_at(f"http://127.0.0.1:{port}/v1", retries=1)
             for _ in range(3):
-                await told(agent)
-            await agent.shop.aclose()
+                await received(agent)
+            await agent.clients.aclose()
 
     run(work())
     assert seen == [1, 1, 2]
@@ -145,7 +145,7 @@ def test_a_connection_serves_turn_after_turn_until_its_provider_closes_it() -> N
     ids=["not HTTP", "nothing", "cut short", "a broken chunk"],
 )
 def test_what_is_no_answer_is_said_to_be_none(answer: bytes, words: str) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         writer.write(answer)
         await writer.drain()
@@ -153,31 +153,31 @@ def test_what_is_no_answer_is_said_to_be_none(answer: bytes, words: str) -> None
         await writer.wait_closed()
 
     async def work() -> str:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             return (await failed(agent_at(f"http://127.0.0.1:{port}/v1"))).message
 
     assert words in run(work())
 
 
 def test_a_head_without_end_is_not_read_for_ever() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         writer.write(STREAM + b"X: " + b"x" * (connection.MAX_HEAD_BYTES + 1))
         assert await reader.read() == b""  # until the other side leaves
 
     async def work() -> str:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             return (await failed(agent_at(f"http://127.0.0.1:{port}/v1"))).message
 
     assert "failed" in run(work())
 
 
 def test_a_header_on_two_lines_is_never_sent() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.read() == b""
 
     async def work() -> str:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             url = f"http://127.0.0.1:{port}/v1"
             return (await failed(agent_at(url, headers={"x-team": "a\r\nx-admin: yes"}))).message
 
@@ -228,8 +228,8 @@ def test_tls_is_spoken_and_a_stranger_is_not_believed(tmp_path: Path, monkeypatc
             refusal = (await failed(agent_at(url))).message
             monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
             agent = agent_at(url)
-            assert [await told(agent), await told(agent)] == ["hi there"] * 2
-            await agent.shop.aclose()
+            assert [await received(agent), await received(agent)] == ["hi there"] * 2
+            await agent.clients.aclose()
             return refusal
 
     assert "certificate is not trusted" in run(work())
@@ -261,8 +261,8 @@ def test_the_proxy_of_the_environment_is_used(scheme: str, tmp_path: Path, monke
         async with served(answering, tls) as port, served(proxy) as through:
             monkeypatch.setenv(f"{scheme}_proxy", f"http://me:pass%20word@127.0.0.1:{through}")
             agent = agent_at(f"{scheme}://{HOST}/v1")
-            assert await told(agent) == "hi there"
-            await agent.shop.aclose()
+            assert await received(agent) == "hi there"
+            await agent.clients.aclose()
 
     run(work())
     start = f"POST http://{HOST}/v1/chat/completions " if scheme == "http" else f"CONNECT {HOST}:443 "
@@ -308,14 +308,14 @@ def test_a_place_with_two_addresses_is_reached_by_the_one_that_answers(monkeypat
 
             monkeypatch.setattr(loop, "getaddrinfo", both)
             agent = agent_at(f"http://{HOST}:{port}/v1")
-            assert await told(agent) == "hi there"
-            await agent.shop.aclose()
+            assert await received(agent) == "hi there"
+            await agent.clients.aclose()
 
     run(work())
 
 
 def test_a_refusal_in_the_middle_of_a_large_request_is_read() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         body = b'{"error": {"message": "the house is full"}}'
         writer.write(b"HTTP/1.1 422 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -324,7 +324,7 @@ def test_a_refusal_in_the_middle_of_a_large_request_is_read() -> None:
             pass
 
     async def work() -> str:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             agent = agent_at(f"http://127.0.0.1:{port}/v1", models=[{"id": "m", "contextWindow": 10_000_000}])
             return (await failed(agent, "x" * 8_000_000)).message
 
@@ -335,18 +335,18 @@ def test_a_provider_that_reads_slowly_is_waited_for() -> None:
     """A request larger than any buffer, taken a little at a time."""
     sizes: list[int] = []
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sizes.append(len((await request(reader))[1]))
         writer.write(MEASURED)
         await writer.drain()
         await reader.read()
 
     async def work() -> None:
-        async with served(talk) as port:
+        async with served(scenario) as port:
             agent = agent_at(f"http://127.0.0.1:{port}/v1", models=[{"id": "m", "contextWindow": 10_000_000}])
             end = await agent.ask("x" * 8_000_000)
             assert isinstance(end, TurnCompleted), end
-            await agent.shop.aclose()
+            await agent.clients.aclose()
 
     run(work())
     assert sizes[0] > 8_000_000

@@ -33,7 +33,7 @@ OVERFLOW = "This model's maximum context length is 8192 tokens"
 
 @both
 def test_a_refused_key_is_said_and_never_shown(api: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(keys=("another",)) as model, caplog.at_level(logging.DEBUG):
             end = await failed(Agent(api, model))
         assert len(model.requests) == 1  # the same key again would not help
@@ -42,37 +42,37 @@ def test_a_refused_key_is_said_and_never_shown(api: str, caplog: pytest.LogCaptu
         assert KEY not in end.message
         assert KEY not in caplog.text
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_keys_take_turns_and_the_good_one_stays(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(keys=("good",)) as model:
             agent = Agent(api, model, apiKey=["bad1", "bad2", "good"])
             for _ in range(2):
                 assert isinstance(await agent.ask(), TurnCompleted)
-            await agent.shop.aclose()
+            await agent.clients.aclose()
         assert [request.key for request in model.requests] == ["bad1", "bad2", "good", "good"]
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_busy_key_makes_way_for_the_next(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         limited = Step(status=429, headers={"retry-after": "50"})
         with FakeModel(lambda request: limited if request.key == "tired" else say("ok")) as model:
             end = await answered(Agent(api, model, apiKey=["tired", "fresh"]))
         assert end.text == "ok"
         assert [request.key for request in model.requests] == ["tired", "fresh"]
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_the_wait_a_provider_asks_for_is_kept(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         clock = asyncio.get_running_loop().time
         with FakeModel(Step(status=429, headers={"retry-after-ms": "300"}), say("ok")) as model:
             begun = clock()
@@ -80,44 +80,44 @@ def test_the_wait_a_provider_asks_for_is_kept(api: str) -> None:
         assert end.text == "ok"
         assert clock() - begun >= 0.3
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_wait_too_long_is_an_answer_of_its_own(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(status=429, headers={"retry-after": "86400"}, error="slow down")) as model:
             end = await failed(Agent(api, model))
         assert len(model.requests) == 1
         assert end.kind == "rate_limit"
         assert "slow down" in end.message
 
-    run(talk())
+    run(scenario())
 
 
 @both
 @pytest.mark.parametrize("first", [Step(status=500), Step(status=529), Step(say="half of it, cut", drop=True)])
 def test_trouble_that_passes_is_tried_again(api: str, first: Step) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(first, say("whole")) as model:
             agent = Agent(api, model)
             end = await answered(agent)
         assert end.text == agent.text == "whole"  # what the broken try said is void
         assert len(model.requests) == 2
 
-    run(talk())
+    run(scenario())
 
 
 @both
 @pytest.mark.parametrize("step", [Step(status=503), Step(say="on and on", drop=True), Step(broken="overloaded_error")])
 def test_trouble_that_stays_ends_after_the_retries(api: str, step: Step) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(step) as model:
             end = await failed(Agent(api, model, settings=ONCE))
         assert len(model.requests) == 2
         assert end.message.startswith("The model fake/m did not answer:")
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -128,14 +128,14 @@ def test_tools_used_before_a_break_are_not_used_again(api: str) -> None:
         used.append(call.arguments)
         return text_result("paid")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         steps = (call("pay", euros=5), Step(status=500), Step(say="it is pai", drop=True), say("Paid."))
         with FakeModel(*steps) as model:
             end = await answered(Agent(api, model, tools=Tools(pay=pay)))
         assert end.text == "Paid."
         assert used == [{"euros": 5}]
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -143,18 +143,18 @@ def test_a_call_that_broke_off_is_never_made(api: str) -> None:
     async def pay(call: ToolCall) -> ToolResult:
         raise AssertionError("half a call")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(calls=(("pay", {"euros": 100000}),), drop=True), say("ok")) as model:
             agent = Agent(api, model, tools=Tools(pay=pay))
             await answered(agent)
         assert not agent.all(ToolUse)
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_another_model_answers_when_the_first_can_not(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         other = "anthropic" if api == "openai" else "openai"
         with FakeModel(Step(status=401)) as dead, FakeModel(call("go"), say("Here.")) as alive:
             config = {"models": {"providers": {"dead": provider(api, dead), "alive": provider(other, alive)}}}
@@ -165,11 +165,11 @@ def test_another_model_answers_when_the_first_can_not(api: str) -> None:
         assert agent.all(ModelSelected) == [ModelSelected("dead", "x"), ModelSelected("alive", "y")]
         assert (len(dead.requests), len(alive.requests)) == (1, 2)  # the rest of the turn stays with it
 
-    run(talk())
+    run(scenario())
 
 
 def test_another_model_is_sooner_than_a_long_wait() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         limited = Step(status=429, headers={"retry-after": "40"})
         with FakeModel(lambda request: limited if request.body["model"] == "x" else say("Here.")) as model:
             agent = Agent("openai", model, settings={"model": {"primary": "fake/x", "fallbacks": ["fake/y"]}})
@@ -177,7 +177,7 @@ def test_another_model_is_sooner_than_a_long_wait() -> None:
         assert end.text == "Here."
         assert [request.body["model"] for request in model.requests] == ["x", "y"]
 
-    run(talk())
+    run(scenario())
 
 
 async def _went() -> ToolResult:
@@ -186,45 +186,45 @@ async def _went() -> ToolResult:
 
 @both
 def test_a_request_the_provider_can_not_read_is_not_repeated(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(status=400, error="messages.0: bad")) as model:
             end = await failed(Agent(api, model))
         assert len(model.requests) == 1
         assert "messages.0: bad" in end.message
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_refusal_is_one(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("no", stop="content_filter" if api == "openai" else "refusal")) as model:
             assert (await failed(Agent(api, model))).kind == "refusal"
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_model_that_says_nothing_is_given_up_on(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(hang=WAIT)) as model:
             end = await failed(Agent(api, model, settings={"limits": {"retries": 0}}, timeoutSeconds=0.2))
-        assert "said nothing for 0.2 s" in end.message
+        assert "sent nothing for 0.2 s" in end.message
 
-    run(talk())
+    run(scenario())
 
 
-def test_nobody_at_the_address() -> None:
+def test_no_server_at_the_address() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
 
-    async def talk() -> None:
+    async def scenario() -> None:
         config = {"models": {"providers": {"fake": {"baseUrl": place}}}}
         end = await failed(Agent("openai", config=config, settings={"limits": {"retries": 0}}))
-        assert f"nobody answers at {place}" in end.message
+        assert f"no server answers at {place}" in end.message
 
-    run(talk())
+    run(scenario())
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -240,14 +240,14 @@ def test_nobody_at_the_address() -> None:
     ],
 )
 def test_an_endless_loop_of_tools_is_stopped_with_a_sentence(api: str, limits: Json, words: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(call("go")) as model:
             agent = Agent(api, model, settings={"limits": limits}, tools=Tools(go=lambda call: _went()))
             end = await failed(agent)
         assert words in end.message
         assert len(model.requests) <= 6
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -261,12 +261,12 @@ def test_only_so_many_tools_go_at_once(api: str) -> None:
         going[0] -= 1
         return text_result("done")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(calls=(("work", {}),) * 9), say("ok")) as model:
             await answered(Agent(api, model, settings={"limits": {"parallelTools": 3}}, tools=Tools(work=work)))
         assert going == [0, 3]
 
-    run(talk())
+    run(scenario())
 
 
 # ---- aborts ----------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_only_so_many_tools_go_at_once(api: str) -> None:
 
 @both
 def test_an_abort_closes_the_stream(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(say="word " * 1000, slow=0.02)) as model:
             agent = Agent(api, model)
             turn = asyncio.ensure_future(agent.hear())
@@ -283,15 +283,15 @@ def test_an_abort_closes_the_stream(api: str) -> None:
             turn.cancel()
             await asyncio.wait({turn})
             assert model.requests[0].gone.wait(WAIT)
-            await agent.shop.aclose()
+            await agent.clients.aclose()
         assert turn.cancelled()
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_an_abort_ends_every_tool_before_it_returns(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         ended: list[str] = []
 
         async def wait(call: ToolCall) -> ToolResult:
@@ -311,9 +311,9 @@ def test_an_abort_ends_every_tool_before_it_returns(api: str) -> None:
             await asyncio.wait({turn})
             assert sorted(ended) == ["1", "2"]
             assert not agent.all(ToolOutcome)
-            await agent.shop.aclose()
+            await agent.clients.aclose()
 
-    run(talk())
+    run(scenario())
 
 
 # ---- the window ------------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def long_past(turns: int, letters: int = 2000) -> list[Json]:
 
 @both
 def test_older_turns_leave_the_window_and_the_transcript_says_so(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         past = long_past(40)
         with FakeModel(say("ok")) as model:
             agent = Agent(api, model, models=[{"id": "m", "contextWindow": 10_000, "maxTokens": 1000}])
@@ -348,7 +348,7 @@ def test_older_turns_leave_the_window_and_the_transcript_says_so(api: str) -> No
         assert "question 5 " not in second
         assert _oldest(second) - _oldest(first) in (0, 1)
 
-    run(talk())
+    run(scenario())
 
 
 def _oldest(sent: str) -> int:
@@ -361,14 +361,14 @@ def test_a_provider_that_says_too_long_gets_less(api: str) -> None:
         fits = len(json.dumps(request.body["messages"])) < 30_000
         return say("ok") if fits else Step(status=400, error=OVERFLOW)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(script) as model:
             agent = Agent(api, model)
             end = await answered(agent, recall=long_past(30))
         assert end.text == "ok"
         assert agent.all(Notice)
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -376,7 +376,7 @@ def test_old_results_of_the_present_turn_are_shortened(api: str) -> None:
     async def read(call: ToolCall) -> ToolResult:
         return text_result(f"page {call.arguments['n']}: " + "y" * 9000)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         steps = [call("read", n=n) for n in range(6)]
         with FakeModel(*steps, say("read")) as model:
             agent = Agent(api, model, models=[{"id": "m", "contextWindow": 10_000}], tools=Tools(read=read))
@@ -386,12 +386,12 @@ def test_old_results_of_the_present_turn_are_shortened(api: str) -> None:
         assert "page 5: " + "y" * 8000 in last
         assert "do not fit" in last
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_message_larger_than_the_window_is_said_to_be(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             agent = Agent(api, model, models=[{"id": "m", "contextWindow": 2000}])
             end = await failed(agent, "z" * 100_000)
@@ -399,11 +399,11 @@ def test_a_message_larger_than_the_window_is_said_to_be(api: str) -> None:
         assert end.kind == "context_length"
         assert "window of 2000 tokens" in end.message
 
-    run(talk())
+    run(scenario())
 
 
 def test_more_messages_than_are_recalled_is_a_cut_as_well() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             agent = Agent("openai", model)
             await answered(agent, recall=long_past(history.RECALLED_MESSAGES, letters=1))
@@ -411,7 +411,7 @@ def test_more_messages_than_are_recalled_is_a_cut_as_well() -> None:
         (notice,) = agent.all(Notice)
         assert notice.detail == {"kind": "dropped", "kept": history.KEPT_MESSAGES}
 
-    run(talk())
+    run(scenario())
 
 
 # ---- keys and words ------------------------------------------------------------------------------------------------
@@ -526,8 +526,8 @@ def test_errors_within_a_stream_are_sorted() -> None:
     ],
 )
 def test_what_is_wrong_with_the_config_is_said(api: str, settings: Json, config: Json, words: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         end = await failed(Agent(api, config={"models": {"providers": config}}, settings=settings))
         assert words in end.message
 
-    run(talk())
+    run(scenario())

@@ -81,8 +81,8 @@ class Talker:
 
 @contextlib.asynccontextmanager
 async def talking(served: Served) -> AsyncIterator[Talker]:
-    told = ClientProfile(client=BACKEND, scopes=EVERY, caps=("tool-events",))
-    async with GatewayClient(served.ws, told, credentials=Credentials(token=served.token)) as client:
+    received = ClientProfile(client=BACKEND, scopes=EVERY, caps=("tool-events",))
+    async with GatewayClient(served.ws, received, credentials=Credentials(token=served.token)) as client:
         yield Talker(client)
 
 
@@ -92,7 +92,7 @@ def text_of(payload: Json) -> str:
 
 @both
 def test_a_message_is_answered_by_the_model_and_remembered(api: str, tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             first = await talker.say("My name is Ada.")
             assert text_of(first) == "Hello from the model, streamed."
@@ -106,7 +106,7 @@ def test_a_message_is_answered_by_the_model_and_remembered(api: str, tmp_path: P
 
     with FakeModel(say("Hello from the model, streamed.")) as model:
         with gateway(tmp_path / "state", config_for(api, model, systemPrompt="You are terse.")) as served:
-            asyncio.run(talk(served))
+            asyncio.run(scenario(served))
         sent = json.dumps(model.requests[1].body)
         for words in ("My name is Ada.", "Hello from the model", "What is my name?", "You are terse."):
             assert words in sent
@@ -115,7 +115,7 @@ def test_a_message_is_answered_by_the_model_and_remembered(api: str, tmp_path: P
 
 @both
 def test_the_key_stands_in_the_config_and_nowhere_else(api: str, tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             failed = await talker.say("hello")
             assert failed["state"] == "error"
@@ -127,14 +127,14 @@ def test_the_key_stands_in_the_config_and_nowhere_else(api: str, tmp_path: Path)
             assert KEY not in json.dumps([news.payload for news in talker.heard])
 
     with FakeModel(keys=("another",)) as model, gateway(tmp_path / "state", config_for(api, model)) as served:
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
     holding = {file.name for file in served.folder.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()}
     assert holding == {"openclaw.json", "openclaw.json.bak"}
 
 
 @both
 def test_an_abort_reaches_the_provider(api: str, tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             run_id = await talker.send("talk for long")
             await talker.until(run_id, "delta")
@@ -148,11 +148,11 @@ def test_an_abort_reaches_the_provider(api: str, tmp_path: Path) -> None:
         FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
         gateway(tmp_path / "state", config_for(api, model)) as served,
     ):
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
 
 
 def test_a_run_may_take_only_so_long(tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             end = await talker.say("talk for long")
             assert (end["state"], end["errorKind"]) == ("error", "timeout")
@@ -162,11 +162,11 @@ def test_a_run_may_take_only_so_long(tmp_path: Path) -> None:
         FakeModel(Step(say="word " * 2000, slow=0.02)) as model,
         gateway(tmp_path / "state", config_for("openai", model, timeoutSeconds=1)) as served,
     ):
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
 
 
 def test_a_model_set_while_it_runs_answers_the_next_message(tmp_path: Path) -> None:
-    async def talk(served: Served, config: Json) -> None:
+    async def scenario(served: Served, config: Json) -> None:
         async with talking(served) as talker:
             assert "demo agent" in text_of(await talker.say("hello"))
             got = await talker.client.call("config.get")
@@ -175,18 +175,18 @@ def test_a_model_set_while_it_runs_answers_the_next_message(tmp_path: Path) -> N
             assert text_of(await talker.say("hello")) == "A model now."
 
     with FakeModel(say("A model now.")) as model, serving(tmp_path) as served:
-        asyncio.run(talk(served, config_for("openai", model)))
+        asyncio.run(scenario(served, config_for("openai", model)))
 
 
 def test_a_session_may_choose_another_model(tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             await talker.say("hello")
             await talker.client.call("sessions.patch", {"key": "main", "model": "fake/m-2"})
             await talker.say("hello")
 
     with FakeModel(say("ok")) as model, gateway(tmp_path / "state", config_for("openai", model)) as served:
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
     assert [request.body["model"] for request in model.requests] == ["m-1", "m-2"]
 
 
@@ -222,7 +222,7 @@ def _token_file(served: Served) -> str:
 
 
 def test_another_gateways_agent_answers_and_remembers(tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             assert text_of(await talker.say("My name is Ada.")) == "Hello from afar."
             assert [n for n in talker.heard if n.event == "chat" and n.payload.get("state") == "delta"]
@@ -235,7 +235,7 @@ def test_another_gateways_agent_answers_and_remembers(tmp_path: Path) -> None:
         gateway(tmp_path / "far", config_for("openai", model)) as home,
         gateway(tmp_path / "near", far(home, systemPrompt="You are Bob.")) as served,
     ):
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
     first, second = (json.dumps(request.body) for request in model.requests)
     assert "You are Bob." in first
     assert "My name is Ada." in second
@@ -243,7 +243,7 @@ def test_another_gateways_agent_answers_and_remembers(tmp_path: Path) -> None:
 
 
 def test_an_abort_stops_the_other_gateways_run(tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             run_id = await talker.send("talk for long")
             await talker.until(run_id, "delta")
@@ -256,11 +256,11 @@ def test_an_abort_stops_the_other_gateways_run(tmp_path: Path) -> None:
         gateway(tmp_path / "far", config_for("openai", model)) as home,
         gateway(tmp_path / "near", far(home)) as served,
     ):
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
 
 
 def test_trouble_of_the_other_gateway_is_said(tmp_path: Path) -> None:
-    async def talk(served: Served, words: str) -> None:
+    async def scenario(served: Served, words: str) -> None:
         async with talking(served) as talker:
             end = await talker.say("hello")
             assert end["state"] == "error"
@@ -269,14 +269,14 @@ def test_trouble_of_the_other_gateway_is_said(tmp_path: Path) -> None:
     with FakeModel(Step(status=400, error="scripted refusal")) as model:
         with gateway(tmp_path / "far", config_for("openai", model)) as home:
             with gateway(tmp_path / "near", far(home)) as served:
-                asyncio.run(talk(served, "scripted refusal"))
+                asyncio.run(scenario(served, "scripted refusal"))
             lost = far(home)
         with gateway(tmp_path / "lost", lost) as served:
-            asyncio.run(talk(served, "can't be used"))
+            asyncio.run(scenario(served, "can't be used"))
 
 
 def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> None:
-    async def talk(served: Served) -> None:
+    async def scenario(served: Served) -> None:
         async with talking(served) as talker:
             end = await talker.say("hello")
             assert "passed on 3 times" in end["errorMessage"]
@@ -284,7 +284,7 @@ def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> N
     with serving(tmp_path) as served:
         done = served.call("config.patch", json.dumps({"raw": json.dumps(far(served))}))
         assert done.returncode == 0, done.stderr
-        asyncio.run(talk(served))
+        asyncio.run(scenario(served))
 
 
 def test_a_program_with_an_agent_in_it_starts_without_the_http_library() -> None:

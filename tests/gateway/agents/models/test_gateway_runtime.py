@@ -29,40 +29,43 @@ Hear = Callable[[str, Any], None]
 REMOTE: Json = {"gateway": {"remote": {"url": "ws://far", "token": "t"}}}
 
 
-class TwinGateway:
+class FakeGateway:
     """Does what the test's script says when a message is sent; keeps what it was asked."""
 
     def __init__(self, *script: tuple[str, Json], waited: Json | None = None) -> None:
         self._script = script
         self._waited = waited
+        self.history: list[Json] = []
         self.asked: list[tuple[str, Json]] = []
         self.dialled: list[tuple[str, str | None]] = []
         self.sent = asyncio.Event()
-        self._ears: list[Hear] = []
+        self._handlers: list[Hear] = []
 
-    def dial(self, url: str, token: str | None) -> "TwinGateway":
+    def dial(self, url: str, token: str | None) -> "FakeGateway":
         self.dialled.append((url, token))
         return self
 
-    async def __aenter__(self) -> "TwinGateway":
+    async def __aenter__(self) -> "FakeGateway":
         return self
 
     async def __aexit__(self, *ending: object) -> None:
         return
 
     def subscribe(self, handler: Hear) -> Callable[[], None]:
-        self._ears.append(handler)
-        return lambda: self._ears.remove(handler)
+        self._handlers.append(handler)
+        return lambda: self._handlers.remove(handler)
 
     async def call(self, method: str, params: Json, *, within: float) -> Any:
         self.asked.append((method, params))
         if method == "agent.wait":
             return self._waited
+        if method == "chat.history":
+            return {"messages": self.history}
         if method == "chat.send":
             self.sent.set()
             for event, payload in self._script:
-                for hear in self._ears:
-                    hear(event, {"runId": params["idempotencyKey"], **payload})
+                for receive in self._handlers:
+                    receive(event, {"runId": params["idempotencyKey"], **payload})
         return {}
 
 
@@ -78,7 +81,7 @@ def message(*blocks: Json) -> Json:
     return {"role": "assistant", "content": list(blocks)}
 
 
-async def events_of(gateway: TwinGateway, *, config: Json = REMOTE, **more: Any) -> list[AgentEvent]:
+async def events_of(gateway: FakeGateway, *, config: Json = REMOTE, **more: Any) -> list[AgentEvent]:
     roster = AgentRoster(agents=(AgentProfile(id="main"),))
     runtime = OpenClawRuntime(gateway.dial, config=lambda: read_config(config), roster=lambda: roster)
     turn = Turn(
@@ -91,12 +94,12 @@ async def events_of(gateway: TwinGateway, *, config: Json = REMOTE, **more: Any)
         **more,
     )
     async with asyncio.timeout(WAIT), aclosing(runtime.run(turn)) as events:
-        heard = [event async for event in events]
+        received = [event async for event in events]
     await runtime.aclose()
-    return heard
+    return received
 
 
-def test_everything_the_other_agent_does_is_told() -> None:
+def test_everything_the_other_agent_does_is_reported() -> None:
     text, picture = {"type": "text", "text": "Done."}, {"type": "image", "mimeType": "image/png", "data": "aGk="}
     content = {"content": [{"type": "text", "text": "x"}]}
     gateway_script = (
@@ -111,52 +114,52 @@ def test_everything_the_other_agent_does_is_told() -> None:
         chat("final", stopReason="stop", message=message(text, picture)),
     )
 
-    async def talk() -> None:
-        gateway = TwinGateway(*gateway_script)
-        heard = await events_of(gateway)
+    async def scenario() -> None:
+        gateway = FakeGateway(*gateway_script)
+        received = await events_of(gateway)
         blocks = ({"type": "text", "text": "x"},)
-        assert heard[1:8] == [
+        assert received[1:8] == [
             ModelSelected("p", "m"), ThinkingText("hm"), PartialAnswer("Do"), ToolUse("c", "ls", {"path": "."}),
             ToolUpdate("c", "ls", blocks), ToolOutcome("c", "ls", blocks, True), PartialAnswer("Done.", replace=True),
         ]  # fmt: skip
-        assert isinstance(heard[8], MediaAttached)
-        assert heard[8].attachment.data == b"hi"
-        end = heard[-1]
+        assert isinstance(received[8], MediaAttached)
+        assert received[8].attachment.data == b"hi"
+        end = received[-1]
         assert isinstance(end, TurnCompleted)
         assert end.text == "Done."
         assert end.resume == gateway.asked[0][1]["sessionKey"]
         assert gateway.dialled == [("ws://far", "t")]
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_the_same_far_session_is_used_again() -> None:
-    async def talk() -> None:
-        gateway = TwinGateway(chat("final", message=message({"type": "text", "text": "ok"})))
+    async def scenario() -> None:
+        gateway = FakeGateway(chat("final", message=message({"type": "text", "text": "ok"})))
         await events_of(gateway, resume="agent:main:hop1:x", system_prompt="not again")
         (_, params) = gateway.asked[0]
         assert (params["sessionKey"], params["message"]) == ("agent:main:hop1:x", "hello")
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_an_end_lost_with_the_connection_is_asked_for() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         ended = {"status": "ok", "terminalReply": {"text": "Done meanwhile."}}
-        heard = await events_of(TwinGateway(chat("delta", deltaText="Do"), ("hello", {}), waited=ended))
-        assert isinstance(heard[-1], TurnCompleted)
-        assert heard[-1].text == "Done meanwhile."
+        received = await events_of(FakeGateway(chat("delta", deltaText="Do"), ("hello", {}), waited=ended))
+        assert isinstance(received[-1], TurnCompleted)
+        assert received[-1].text == "Done meanwhile."
         failed = {"status": "error", "error": "it broke"}
-        heard = await events_of(TwinGateway(("hello", {}), waited=failed))
-        assert isinstance(heard[-1], TurnFailed)
-        assert "it broke" in heard[-1].message
+        received = await events_of(FakeGateway(("hello", {}), waited=failed))
+        assert isinstance(received[-1], TurnFailed)
+        assert "it broke" in received[-1].message
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_leaving_stops_the_far_run() -> None:
-    async def talk() -> None:
-        gateway = TwinGateway()
+    async def scenario() -> None:
+        gateway = FakeGateway()
         turn = asyncio.ensure_future(events_of(gateway))
         await asyncio.wait_for(gateway.sent.wait(), WAIT)
         turn.cancel()
@@ -165,13 +168,38 @@ def test_leaving_stops_the_far_run() -> None:
         assert method == "chat.abort"
         assert stop == {"sessionKey": sent["sessionKey"], "runId": sent["idempotencyKey"]}
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_without_a_gateway_to_ask_it_says_what_to_set() -> None:
-    async def talk() -> None:
-        heard = await events_of(TwinGateway(), config={})
-        assert isinstance(heard[-1], TurnFailed)
-        assert "set gateway.remote.url" in heard[-1].message
+    async def scenario() -> None:
+        received = await events_of(FakeGateway(), config={})
+        assert isinstance(received[-1], TurnFailed)
+        assert "set gateway.remote.url" in received[-1].message
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
+
+
+def test_an_end_is_received_however_many_events_came_before_it() -> None:
+    async def scenario() -> None:
+        pieces = [chat("delta", deltaText="x") for _ in range(10_100)]
+        received = await events_of(
+            FakeGateway(*pieces, chat("final", message=message({"type": "text", "text": "end"})))
+        )
+        assert isinstance(received[-1], TurnCompleted)
+        assert received[-1].text == "end"
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_had_to_wait_gets_its_own_answer() -> None:
+    """A real OpenClaw ends such a run with nothing, and answers it in the transcript."""
+
+    async def scenario() -> None:
+        gateway = FakeGateway(chat("final"), waited={"status": "ok"})
+        gateway.history = [message({"type": "text", "text": "late"})]
+        received = await events_of(gateway)
+        assert isinstance(received[-1], TurnCompleted)
+        assert received[-1].text == "late"
+
+    asyncio.run(scenario())

@@ -38,8 +38,8 @@ def test_nothing_a_server_sends_surprises_us(events: list[Any], noise: bytes) ->
             with suppress(ModelError):
                 parse_event(reader, data)
         with suppress(ModelError):
-            told: AnswerReader = reader
-            told.answer()
+            received: AnswerReader = reader
+            received.answer()
 
 
 def feed(*chunks: Any) -> OpenAIReader:
@@ -64,7 +64,7 @@ def feed(*chunks: Any) -> OpenAIReader:
          [{"index": 0, "id": "a", "function": {"arguments": "}"}}, {"index": 1, "function": {"arguments": "}"}}]],
     ],
 )  # fmt: skip
-def test_calls_are_told_apart_however_servers_number_them(pieces: list[Any]) -> None:
+def test_calls_are_reported_apart_however_servers_number_them(pieces: list[Any]) -> None:
     reader = feed(*({"delta": {"tool_calls": piece}} for piece in pieces), {"delta": {}, "finish_reason": "stop"})
     answer = reader.answer()
     assert answer is not None

@@ -27,25 +27,25 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
         callers.append(call.caller)
         return text_result("a cat")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(call("look"), say("It is a cat."), say("Noted.")) as model:
             config = read_config({"models": {"providers": {"fake": provider("openai", model, models=[SMALL])}}})
             roster = AgentRoster(
                 agents=(AgentProfile(id="main", runtime="openai", settings=AgentSettings(model="fake/m")),)
             )
-            shop = ModelClients()
-            runtime = ModelRuntime("openai", shop, config=lambda: config, roster=lambda: roster)
-            desk = ToolDispatcher(ToolRegistry({"test": Tools(look=look)}), policy=_allow)
+            clients = ModelClients()
+            runtime = ModelRuntime("openai", clients, config=lambda: config, roster=lambda: roster)
+            tools_dispatcher = ToolDispatcher(ToolRegistry({"test": Tools(look=look)}), policy=_allow)
             async with house(
-                str(tmp_path / "db.sqlite"), tools=desk, roster=lambda: roster, runtimes={"openai": runtime}
-            ) as rooms:
-                await rooms.say("What do you see?", run="r1")
-                await rooms.until("session.message", runId="r1")
-                await rooms.say("long " * 800, run="r2")
-                await rooms.say("long " * 800, run="r3")
-                await rooms.say("short", run="r4")
-                history = (await rooms.call("chat.history", {"sessionKey": "main"}))["messages"]
-            await shop.aclose()
+                str(tmp_path / "db.sqlite"), tools=tools_dispatcher, roster=lambda: roster, runtimes={"openai": runtime}
+            ) as harness:
+                await harness.say("What do you see?", run="r1")
+                await harness.until("session.message", runId="r1")
+                await harness.say("long " * 800, run="r2")
+                await harness.say("long " * 800, run="r3")
+                await harness.say("short", run="r4")
+                history = (await harness.call("chat.history", {"sessionKey": "main"}))["messages"]
+            await clients.aclose()
         roles = [message["role"] for message in history]
         assert roles[:4] == ["user", "assistant", "toolResult", "assistant"]
         assert history[1]["content"][0]["name"] == "look"
@@ -57,7 +57,7 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
         assert "no longer shown" not in last  # nor our words about it
         assert {caller.kind for caller in callers} == {"agent"}
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 SMALL = {"id": "m", "contextWindow": 3000, "maxTokens": 500}

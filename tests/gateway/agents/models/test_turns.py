@@ -45,7 +45,7 @@ def sent_texts(body: Json) -> str:
 
 @both
 def test_an_answer_streams_and_adds_up(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(say="Hello there, person.", think="Let me see.", slow=0.02, usage=(50, 7, 20))) as model:
             agent = Agent(api, model)
             end = await answered(agent)
@@ -58,12 +58,12 @@ def test_an_answer_streams_and_adds_up(api: str) -> None:
         assert model.requests[0].key == KEY
         assert model.requests[0].body["stream"] is True
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_tool_is_called_as_the_agent_and_its_result_read(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(say="I look.", calls=(("echo", {"text": "hi"}),)), say("It said hi.")) as model:
             agent = Agent(api, model, tools=Tools(echo=echo))
             end = await answered(agent)
@@ -74,12 +74,12 @@ def test_a_tool_is_called_as_the_agent_and_its_result_read(api: str) -> None:
         assert "echo hi" in sent_texts(model.requests[1].body)
         assert agent.all(Usage)[-1].output == 20  # both answers
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_calls_of_one_answer_go_together(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         arrived = asyncio.Barrier(3)
 
         async def meet(call: ToolCall) -> ToolResult:
@@ -95,14 +95,14 @@ def test_calls_of_one_answer_go_together(api: str) -> None:
         sent = sent_texts(model.requests[1].body)
         assert sent.index("met ann") < sent.index("met bob") < sent.index("met cid")
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_names_no_api_takes_are_mapped_both_ways(api: str) -> None:
     names = ["files.read", "files/read", "files_read", "ü" * 3, "x" * 80]
 
-    async def talk() -> None:
+    async def scenario() -> None:
         tools = Tools()
         for name in names:
             tools.add(ToolSpec(name=name), lambda call: _said(call.name))
@@ -112,7 +112,7 @@ def test_names_no_api_takes_are_mapped_both_ways(api: str) -> None:
         assert sorted(use.name for use in agent.all(ToolUse)) == sorted(names)
         assert {o.content[0]["text"] for o in agent.all(ToolOutcome)} == set(names)
 
-    run(talk())
+    run(scenario())
 
 
 async def _said(text: str) -> ToolResult:
@@ -127,14 +127,14 @@ def _each_tool(request: Any) -> Step:
 
 
 @both
-def test_a_tool_that_fails_is_told_to_the_model(api: str) -> None:
+def test_a_tool_that_fails_is_reported_to_the_model(api: str) -> None:
     async def deny(call: ToolCall) -> ToolResult:
         raise ToolDenied("the house rules say no")
 
     async def bug(call: ToolCall) -> ToolResult:
         raise ZeroDivisionError
 
-    async def talk() -> None:
+    async def scenario() -> None:
         calls: tuple[tuple[str, Any], ...] = (("deny", {}), ("bug", {}), ("nowhere", {}), ("deny", "[1"))
         with FakeModel(Step(calls=calls), say("I see.")) as model:
             agent = Agent(api, model, tools=Tools(deny=deny, bug=bug))
@@ -146,17 +146,17 @@ def test_a_tool_that_fails_is_told_to_the_model(api: str) -> None:
             assert words in sent
         assert "ZeroDivisionError" not in sent
 
-    run(talk())
+    run(scenario())
 
 
 @both
-def test_a_tools_progress_is_told_while_it_works(api: str) -> None:
+def test_a_tools_progress_is_reported_while_it_works(api: str) -> None:
     async def dig(call: ToolCall) -> ToolResult:
         await call.context.progress(1, total=2, message="half way")
         assert not call.context.can_ask("elicitation")
         return text_result("dug")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(call("dig"), say("ok")) as model:
             agent = Agent(api, model, tools=Tools(dig=dig))
             await answered(agent)
@@ -164,7 +164,7 @@ def test_a_tools_progress_is_told_while_it_works(api: str) -> None:
         assert update.content == ({"type": "text", "text": "half way"},)
         assert agent.events.index(update) < agent.events.index(agent.all(ToolOutcome)[0])
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -172,7 +172,7 @@ def test_images_go_in_with_the_message_and_with_results(api: str) -> None:
     async def look(call: ToolCall) -> ToolResult:
         return ToolResult((Text("here"), Image(PIXEL, "image/png")))
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(call("look"), say("A pixel.")) as model:
             agent = Agent(api, model, tools=Tools(look=look))
             film = Attachment(mime_type="video/mp4", name="film.mp4", data=b"frames")
@@ -189,12 +189,12 @@ def test_images_go_in_with_the_message_and_with_results(api: str) -> None:
         else:
             assert model.requests[1].body["messages"][-1]["content"][1]["type"] == "image_url"
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_a_model_that_sees_nothing_is_sent_no_image(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             agent = Agent(api, model, models=[{"id": "m", "input": ["text"]}])
             await answered(agent, attachments=(Attachment(mime_type="image/png", data=PIXEL),))
@@ -202,7 +202,7 @@ def test_a_model_that_sees_nothing_is_sent_no_image(api: str) -> None:
         assert base64.b64encode(PIXEL).decode() not in sent
         assert "does not see images" in sent
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -213,7 +213,7 @@ def test_earlier_turns_are_recalled_with_their_tools(api: str) -> None:
     turns = [{"role": "user", "content": "what?"}, asked, result, answer]
     lost = {"role": "toolResult", "toolCallId": "gone", "content": [], "isError": False}
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             await answered(Agent(api, model), "and now?", recall=[lost, *turns, *turns])
         messages = model.requests[0].body["messages"]
@@ -230,11 +230,11 @@ def test_earlier_turns_are_recalled_with_their_tools(api: str) -> None:
         else:
             assert [message["role"] for message in messages[:4]] == ["user", "assistant", "user", "assistant"]
 
-    run(talk())
+    run(scenario())
 
 
 def test_thoughts_go_back_to_the_model_they_came_from() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         steps = (Step(think="deep", calls=(("echo", {}),)), say("ok"))
         with FakeModel(*steps) as model:
             agent = Agent("anthropic", model, tools=Tools(echo=echo), models=[{"id": "m", "reasoning": True}])
@@ -244,14 +244,14 @@ def test_thoughts_go_back_to_the_model_they_came_from() -> None:
         thought = model.requests[1].body["messages"][1]["content"][0]
         assert thought == {"type": "thinking", "thinking": "deep", "signature": "signed"}
 
-    run(talk())
+    run(scenario())
 
 
 @both
-def test_the_agent_is_told_who_it_is(api: str, tmp_path: Any) -> None:
+def test_the_agent_is_reported_who_it_is(api: str, tmp_path: Any) -> None:
     (tmp_path / "AGENTS.md").write_text("Be brief.")
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             agent = Agent(api, model, settings={"systemPrompt": "You are Ada."})
             await answered(agent, system_prompt="Speak French.", cwd=str(tmp_path))
@@ -260,7 +260,7 @@ def test_the_agent_is_told_who_it_is(api: str, tmp_path: Any) -> None:
         for words in ("You are Ada.", "Speak French.", str(tmp_path), "Be brief."):
             assert words in system
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -271,57 +271,57 @@ def test_what_a_workspace_tells_its_agent_lies_in_the_workspace(api: str, tmp_pa
     (tmp_path / "token.txt").write_text("a secret")
     (work / "CLAUDE.md").write_text("Be brief.")
 
-    async def told(target: str) -> str:
+    async def received(target: str) -> str:
         (work / "AGENTS.md").unlink(missing_ok=True)
         (work / "AGENTS.md").symlink_to(target)
         with FakeModel(say("ok")) as model:
             await answered(Agent(api, model), cwd=str(work))
         return json.dumps(model.requests[0].body)
 
-    async def talk() -> None:
-        assert "Be brief." in await told("CLAUDE.md")
+    async def scenario() -> None:
+        assert "Be brief." in await received("CLAUDE.md")
         for target in ("../token.txt", str(tmp_path / "token.txt"), "/proc/self/environ"):
-            words = await told(target)
+            words = await received(target)
             assert "a secret" not in words
             assert "AGENTS.md" not in words
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_costs_are_added_up(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         cost = {"input": 10, "output": 100, "cacheRead": 1, "cacheWrite": 0}
         with FakeModel(Step(say="ok", usage=(1000, 100, 0))) as model:
             end = await answered(Agent(api, model, models=[{"id": "m", "cost": cost}]))
         assert end.usage is not None
         assert end.usage.cost_usd == pytest.approx(0.02)
 
-    run(talk())
+    run(scenario())
 
 
 def test_a_server_that_does_not_stream_is_understood() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         steps = (Step(whole=True, calls=(("echo", {"text": "x"}),)), Step(whole=True, say="done"))
         with FakeModel(*steps) as model:
             end = await answered(Agent("openai", model, tools=Tools(echo=echo)))
         assert end.text == "done"
 
-    run(talk())
+    run(scenario())
 
 
 @both
 def test_an_answer_cut_by_its_length_says_so(api: str) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("half", stop="length" if api == "openai" else "max_tokens")) as model:
             end = await answered(Agent(api, model))
         assert (end.text, end.stop_reason) == ("half", "length")
 
-    run(talk())
+    run(scenario())
 
 
-def test_calls_that_share_an_id_are_told_apart() -> None:
-    async def talk() -> None:
+def test_calls_that_share_an_id_are_reported_apart() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(whole=True, calls=(("echo", {"text": "1"}),)), _again, say("ok")) as model:
             agent = Agent("openai", model, tools=Tools(echo=echo))
             await answered(agent)
@@ -329,21 +329,21 @@ def test_calls_that_share_an_id_are_told_apart() -> None:
         assert len(set(ids)) == 2
         assert [use.id for use in agent.all(ToolUse)] == ids
 
-    run(talk())
+    run(scenario())
 
 
 def _again(request: Any) -> Step:
     return Step(whole=True, calls=(("echo", {"text": "2"}),))
 
 
-def test_arguments_nobody_can_read_are_not_sent_back() -> None:
-    async def talk() -> None:
+def test_arguments_no_one_can_read_are_not_sent_back() -> None:
+    async def scenario() -> None:
         with FakeModel(Step(calls=(("echo", '{"text": '),)), say("ok")) as model:
             await answered(Agent("openai", model, tools=Tools(echo=echo)))
         (written,) = model.requests[1].body["messages"][1]["tool_calls"]
         assert written["function"]["arguments"] == "{}"
 
-    run(talk())
+    run(scenario())
 
 
 @both
@@ -356,18 +356,18 @@ def test_only_the_latest_pictures_are_shown_again(api: str) -> None:
         past.append({"role": "assistant", "content": [use]})
         past.append({"role": "toolResult", "toolCallId": f"c{n}", "content": [picture], "isError": False})
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with FakeModel(say("ok")) as model:
             await answered(Agent(api, model), recall=past)
         sent = sent_texts(model.requests[0].body)
         assert sent.count(encoded) == history.RECENT_IMAGES
         assert sent.count("an image, shown then") == 3
 
-    run(talk())
+    run(scenario())
 
 
 def test_a_slow_reader_gets_fewer_and_longer_pieces() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         async def work(tell: EmitEvent) -> AgentEvent:
             for event in (
                 PartialAnswer("a", replace=True),
@@ -383,4 +383,4 @@ def test_a_slow_reader_gets_fewer_and_longer_pieces() -> None:
             PartialAnswer("ab", replace=True), ThinkingText("cd"), PartialAnswer("e"), TurnCompleted(),
         ]  # fmt: skip
 
-    run(talk())
+    run(scenario())

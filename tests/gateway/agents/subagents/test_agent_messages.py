@@ -95,8 +95,8 @@ def test_settings_that_cant_be_understood_open_nothing(house: World) -> None:
 
 
 def test_an_operator_sees_everything(house: World) -> None:
-    told = json.loads(house.invoke("sessions_list")["output"]["content"][0]["text"])
-    assert {"agent:loner:main", "agent:main:a"} <= {row["key"] for row in told["sessions"]}
+    received = json.loads(house.invoke("sessions_list")["output"]["content"][0]["text"])
+    assert {"agent:loner:main", "agent:main:a"} <= {row["key"] for row in received["sessions"]}
 
 
 # ---- reading ----
@@ -104,13 +104,13 @@ def test_an_operator_sees_everything(house: World) -> None:
 
 def test_history_is_cut_to_size_and_secrets_are_hidden(house: World) -> None:
     house.say("agent:main:long", f"!say {'x' * 5000} sk-abcdefghijklmnopqrstuvwxyz123456", "!tool agents_list {}")
-    told = house.tool("agent:main:a", "sessions_history", sessionKey="agent:main:long")
-    answer = told["messages"][-1]["content"][0]["text"]
+    received = house.tool("agent:main:a", "sessions_history", sessionKey="agent:main:long")
+    answer = received["messages"][-1]["content"][0]["text"]
 
     assert len(answer) < 4100
-    assert (told["contentTruncated"], told["contentRedacted"]) == (True, True)
-    assert "sk-abcdefghijkl" not in json.dumps(told)
-    assert {message["role"] for message in told["messages"]} == {"user", "assistant"}
+    assert (received["contentTruncated"], received["contentRedacted"]) == (True, True)
+    assert "sk-abcdefghijkl" not in json.dumps(received)
+    assert {message["role"] for message in received["messages"]} == {"user", "assistant"}
     with_tools = house.tool("agent:main:a", "sessions_history", sessionKey="agent:main:long", includeTools=True)
     assert "toolResult" in {message["role"] for message in with_tools["messages"]}
 
@@ -131,17 +131,20 @@ def test_lists_can_be_narrowed(house: World) -> None:
     assert {row["key"] for row in kinds} == {"agent:friend:main"}
 
 
-def test_agents_are_told_whom_they_may_start(house: World) -> None:
-    told = house.tool("agent:main:a", "agents_list")
-    assert told == {
+def test_agents_are_reported_whom_they_may_start(house: World) -> None:
+    received = house.tool("agent:main:a", "agents_list")
+    assert received == {
         "requester": "main",
         "allowAny": False,
         "agents": [{"id": "main", "name": "main", "configured": True}],
     }
     house.configure(agents={**AGENTS, "defaults": {"subagents": {"allowAgents": ["*", "ghost"]}}})
     try:
-        told = house.tool("agent:main:a", "agents_list")
-        assert (told["allowAny"], [agent["id"] for agent in told["agents"]]) == (True, ["main", "friend", "loner"])
+        received = house.tool("agent:main:a", "agents_list")
+        assert (received["allowAny"], [agent["id"] for agent in received["agents"]]) == (
+            True,
+            ["main", "friend", "loner"],
+        )
     finally:
         house.configure(agents=AGENTS)
 
@@ -151,17 +154,17 @@ def test_agents_are_told_whom_they_may_start(house: World) -> None:
 
 def test_a_message_is_answered(house: World) -> None:
     asked = {"sessionKey": "agent:friend:main", "message": "!say REPLY_SKIP"}
-    told = house.tool("agent:main:a", "sessions_send", **asked)
+    received = house.tool("agent:main:a", "sessions_send", **asked)
 
-    assert (told["status"], told["reply"], told["sessionKey"]) == ("ok", "REPLY_SKIP", "agent:friend:main")
-    assert told["delivery"] == {"status": "pending", "mode": "announce"}
+    assert (received["status"], received["reply"], received["sessionKey"]) == ("ok", "REPLY_SKIP", "agent:friend:main")
+    assert received["delivery"] == {"status": "pending", "mode": "announce"}
 
 
 def test_a_label_finds_its_session(house: World) -> None:
     house.ask("sessions.patch", key="agent:main:b", label="the archive")
 
-    told = house.tool("agent:main:a", "sessions_send", label="the archive", message=SKIP)
-    assert (told["status"], told["sessionKey"]) == ("ok", "agent:main:b")
+    received = house.tool("agent:main:a", "sessions_send", label="the archive", message=SKIP)
+    assert (received["status"], received["sessionKey"]) == ("ok", "agent:main:b")
     assert "session the attic is not there, or out of sight" in house.say(
         "agent:main:a", f"!tool sessions_send {json.dumps({'label': 'the attic', 'message': 'x'})}"
     )
@@ -183,25 +186,25 @@ def test_a_message_that_cant_be_sent_says_why(house: World, asked: dict[str, obj
     assert words in house.say("agent:main:a", f"!tool sessions_send {json.dumps(asked)}")
 
 
-def test_a_failure_over_there_is_told_here(house: World) -> None:
-    told = house.tool("agent:main:a", "sessions_send", sessionKey="agent:main:b", message="!fail no paper")
-    assert (told["status"], told["error"]) == ("error", "no paper")
+def test_a_failure_over_there_is_reported_here(house: World) -> None:
+    received = house.tool("agent:main:a", "sessions_send", sessionKey="agent:main:b", message="!fail no paper")
+    assert (received["status"], received["error"]) == ("error", "no paper")
 
 
-def test_who_does_not_wait_is_told_that_it_is_on_its_way(house: World) -> None:
+def test_who_does_not_wait_is_reported_that_it_is_on_its_way(house: World) -> None:
     asked = {"sessionKey": "agent:main:slow", "message": "!sleep 2\n!say REPLY_SKIP"}
     assert house.tool("agent:main:a", "sessions_send", **asked, timeoutSeconds=0)["status"] == "accepted"
-    told = house.tool("agent:main:a", "sessions_send", **asked, timeout=0.2)
-    assert (told["status"], "will be answered" in told["error"]) == ("timeout", True)
+    received = house.tool("agent:main:a", "sessions_send", **asked, timeout=0.2)
+    assert (received["status"], "will be answered" in received["error"]) == ("timeout", True)
     assert comes(lambda: house.texts("agent:main:slow").count("REPLY_SKIP") == 2)
 
 
 def test_the_two_agents_talk_on_until_one_has_nothing_to_add(house: World) -> None:
     """The target's reply is the requester's next message, and so on; each `!say` peels off one turn."""
     asked = {"sessionKey": "agent:friend:pong", "message": "!say !say !say !say REPLY_SKIP"}
-    told = house.tool("agent:main:ping", "sessions_send", **asked)
+    received = house.tool("agent:main:ping", "sessions_send", **asked)
 
-    assert told["reply"] == "!say !say !say REPLY_SKIP"
+    assert received["reply"] == "!say !say !say REPLY_SKIP"
     assert comes(lambda: "REPLY_SKIP" in house.texts("agent:main:ping") + house.texts("agent:friend:pong"))
     assert house.texts("agent:main:ping")[-2:] == ["!say !say REPLY_SKIP", "REPLY_SKIP"]
     assert house.texts("agent:friend:pong") == ["!say !say !say REPLY_SKIP", "!say REPLY_SKIP"]

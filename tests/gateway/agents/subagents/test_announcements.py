@@ -66,7 +66,7 @@ class Scene:
         return child.child_key
 
 
-def play(where: Path, story: Callable[[Scene], Awaitable[None]]) -> None:
+def play(where: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
     async def run() -> None:
         box, made = Mailbox(), []
 
@@ -83,24 +83,24 @@ def play(where: Path, story: Callable[[Scene], Awaitable[None]]) -> None:
 
         async with house(str(where / "x.sqlite"), run_scope=around) as rooms:
             messenger, supervisor = made[0]
-            await story(Scene(rooms, rooms.memory, box, supervisor, messenger))
+            await scenario(Scene(rooms, rooms.memory, box, supervisor, messenger))
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_what_the_agent_makes_of_a_result_goes_to_whom_it_speaks_with(tmp_path: Path) -> None:
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.spawn("!say the answer is 42")
         await scene.box.news.wait()
         ((address, text),) = scene.box.posted.values()
         assert address == ANN
         assert "the answer is 42" in text
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
-def test_what_the_agent_told_itself_is_not_told_again(tmp_path: Path) -> None:
-    async def story(scene: Scene) -> None:
+def test_what_the_agent_reported_itself_is_not_reported_again(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
         scene.box.written = "told already"
         await scene.spawn("!say told already")
         key = await scene.spawn("!say not yet told")
@@ -108,18 +108,18 @@ def test_what_the_agent_told_itself_is_not_told_again(tmp_path: Path) -> None:
         (name,) = scene.box.posted
         assert key in name
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_session_without_a_person_posts_nothing(tmp_path: Path) -> None:
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.spawn("!say unheard", requester="agent:main:alone")
         key = await scene.spawn("!say heard")
         await scene.box.news.wait()
         assert [name.split(":subagent:")[0] for name in scene.box.posted] == ["announce:v1:agent:main"]
         assert key in next(iter(scene.box.posted))
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_what_a_crash_kept_from_the_outbox_goes_out_later_and_once(tmp_path: Path, monkeypatch: Any) -> None:
@@ -153,15 +153,15 @@ def test_a_sweep_that_failed_is_done_again(tmp_path: Path, monkeypatch: Any) -> 
 
     monkeypatch.setattr(SqlSubagentRepository, "prune", prune)
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         while swept.qsize() < 3:  # noqa: ASYNC110  (a patched method has no event)
             await asyncio.sleep(0.01)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(tmp_path: Path) -> None:
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         runs, active = scene.memory.runs, scene.memory.sessions.active_runs
         key = await scene.spawn("!sleep 600")
         child = await SqlSubagentRepository(scene.memory.store).get(key)
@@ -183,19 +183,19 @@ def test_a_run_that_ends_while_it_is_looked_for_is_not_said_never_to_have_begun(
         assert ended is not None
         assert ended.outcome == "aborted"
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_an_exchange_of_agents_ends_in_the_targets_channel_unless_it_is_skipped(tmp_path: Path) -> None:
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         note = ConverseRequest(
             source="agent:main:a", target=HOME, message="!say REPLY_SKIP", grant=Grant(), wait_seconds=20
         )
-        told = await scene.messenger.send(note)
-        assert told["reply"] == "REPLY_SKIP"
+        received = await scene.messenger.send(note)
+        assert received["reply"] == "REPLY_SKIP"
         await scene.box.news.wait()
         ((address, text),) = scene.box.posted.values()
         assert address == ANN
         assert "announce step" in text  # the demo repeats what it was asked
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)

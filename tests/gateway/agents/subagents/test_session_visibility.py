@@ -23,18 +23,20 @@ Asker = Callable[..., Awaitable[Any]]
 
 
 def run(
-    where: Path, story: Callable[[House, Asker], Awaitable[None]], settings: DelegationSettings = DelegationSettings()
+    where: Path,
+    scenario: Callable[[House, Asker], Awaitable[None]],
+    settings: DelegationSettings = DelegationSettings(),
 ) -> None:
     async def play() -> None:
-        async with house(str(where / "x.sqlite")) as rooms:
-            memory, book = rooms.memory, SqlSubagentRepository(rooms.memory.store)
+        async with house(str(where / "x.sqlite")) as harness:
+            memory, book = harness.memory, SqlSubagentRepository(harness.memory.store)
             sight = SessionVisibility(memory.sessions, book, memory.runs, settings=lambda: settings, roster=AgentRoster)
-            for room in rooms.memory.rpc_modules:
-                rooms.offer(sight.guard_methods(room.methods()).methods())
+            for room in harness.memory.rpc_modules:
+                harness.offer(sight.guard_methods(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
                 new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
-                await rooms.memory.sessions.create(new)
-            await rooms.memory.sessions.patch("agent:main:other", {"label": "Private"}, {})
+                await harness.memory.sessions.create(new)
+            await harness.memory.sessions.patch("agent:main:other", {"label": "Private"}, {})
             await book.put(_sent_off("agent:main:subagent:1"))
             caller = Caller(
                 kind="agent",
@@ -47,9 +49,9 @@ def run(
 
             async def ask(method: str, **params: Any) -> Any:
                 call = RpcCall(method=method, params=params, caller=caller, peer=TwinLink())
-                return await rooms.methods[method].handle(call)
+                return await harness.methods[method].handle(call)
 
-            await story(rooms, ask)
+            await scenario(harness, ask)
 
     asyncio.run(asyncio.wait_for(play(), 30))
 
@@ -80,12 +82,12 @@ def _sent_off(key: str) -> Subagent:
     ],
 )
 def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
-    async def story(rooms: House, ask: Asker) -> None:
+    async def scenario(harness: House, ask: Asker) -> None:
         with pytest.raises(RpcError, match="out of sight") as refused:
             await ask(method, **params)
         assert refused.value.kind == "FORBIDDEN"
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,16 +98,16 @@ def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method:
     ],
 )  # fmt: skip
 def test_what_no_agent_needs_is_closed_to_all_of_them(tmp_path: Path, method: str) -> None:
-    async def story(rooms: House, ask: Asker) -> None:
+    async def scenario(harness: House, ask: Asker) -> None:
         with pytest.raises(RpcError) as refused:
             await ask(method, key=OWN, query="x")
         assert refused.value.kind == "FORBIDDEN"
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 def test_its_own_session_and_those_it_sent_off_are_open(tmp_path: Path) -> None:
-    async def story(rooms: House, ask: Asker) -> None:
+    async def scenario(harness: House, ask: Asker) -> None:
         assert (await ask("sessions.describe"))["session"]["key"] == OWN  # who names none means its own
         for key in (OWN, "own", "agent:main:subagent:1"):
             assert (await ask("chat.history", sessionKey=key))["messages"] == []
@@ -113,43 +115,43 @@ def test_its_own_session_and_those_it_sent_off_are_open(tmp_path: Path) -> None:
         assert {row["key"] for row in listed["sessions"]} == {OWN, "agent:main:subagent:1"}
         assert [row["key"] for row in (await ask("sessions.list", limit=1))["sessions"]] == [OWN]
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 def test_no_other_parameter_leads_elsewhere(tmp_path: Path) -> None:
     """An id beside the key, another parent, a folder: dropped, so the run is in the caller's own session."""
 
-    async def story(rooms: House, ask: Asker) -> None:
-        other = await rooms.memory.sessions.get("agent:main:other")
+    async def scenario(harness: House, ask: Asker) -> None:
+        other = await harness.memory.sessions.get("agent:main:other")
         assert other is not None
         strays = {"sessionId": other.session_id, "spawnedBy": "agent:main:other", "cwd": "/"}
-        told = await ask("agent", message="!say hi", idempotencyKey="a-1", **strays)
-        assert told["status"] == "ok"
-        assert (await rooms.memory.sessions.history(OWN, limit=5)).total == 2
-        assert (await rooms.memory.sessions.history("agent:main:other", limit=5)).total == 0
+        received = await ask("agent", message="!say hi", idempotencyKey="a-1", **strays)
+        assert received["status"] == "ok"
+        assert (await harness.memory.sessions.history(OWN, limit=5)).total == 2
+        assert (await harness.memory.sessions.history("agent:main:other", limit=5)).total == 0
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
-    async def story(rooms: House, ask: Asker) -> None:
+    async def scenario(harness: House, ask: Asker) -> None:
         await ask("agent", message="!say hi", idempotencyKey="a-2")
-        run = await rooms.memory.runs.wait("a-2", seconds=10)
+        run = await harness.memory.runs.wait("a-2", seconds=10)
         assert run is not None
         assert run.options.grant == Grant(handed_on=True)  # not the owner's, though its scopes would make one
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
-    async def story(rooms: House, ask: Asker) -> None:
+    async def scenario(harness: House, ask: Asker) -> None:
         for key, parent in (("agent:main:r1", "agent:main:r2"), ("agent:main:r2", "agent:main:r1")):
             new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
-            await rooms.memory.sessions.create(new)
+            await harness.memory.sessions.create(new)
         with pytest.raises(RpcError, match="is out of sight"):
             await ask("chat.history", sessionKey="agent:main:r1")
 
-    run(tmp_path, story)
+    run(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(

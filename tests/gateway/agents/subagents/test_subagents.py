@@ -30,9 +30,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def spawned(house: World, session: str, task: str, **more: object) -> dict[str, str]:
-    told: dict[str, str] = house.tool(session, "sessions_spawn", task=task, **more)
-    assert told["status"] == "accepted", told
-    return told
+    received: dict[str, str] = house.tool(session, "sessions_spawn", task=task, **more)
+    assert received["status"] == "accepted", received
+    return received
 
 
 def settled(house: World, child: str) -> dict[str, str]:
@@ -52,26 +52,26 @@ def announced(house: World, session: str, child: str) -> str:
 
 def test_a_task_is_done_elsewhere_and_its_result_comes_back(house: World) -> None:
     child = spawned(house, "agent:main:one", "!say forty-two", label="sum")
-    told = announced(house, "agent:main:one", child["childSessionKey"])
+    received = announced(house, "agent:main:one", child["childSessionKey"])
     row = house.ask("sessions.describe", key=child["childSessionKey"])["session"]
     started = [event["payload"]["task"] for event in house.events if event["event"] == "task"]
 
     assert child["childSessionKey"].startswith("agent:main:subagent:")
-    assert 'The sub-agent for "sum" has finished' in told
-    assert "forty-two" in told
+    assert 'The sub-agent for "sum" has finished' in received
+    assert "forty-two" in received
     assert (row["spawnedBy"], row["spawnDepth"]) == ("agent:main:one", 1)
     assert started[0]["status"] == "running"
     run = f"announce:v1:{child['childSessionKey']}:{child['runId']}"
     assert house.ask("agent.wait", runId=run, timeoutMs=10_000)["status"] == "ok"
 
 
-def test_a_failure_is_told_as_one(house: World) -> None:
+def test_a_failure_is_reported_as_one(house: World) -> None:
     child = spawned(house, "agent:main:two", "!fail the disk is full")
 
     assert "has failed (the disk is full)" in announced(house, "agent:main:two", child["childSessionKey"])
 
 
-def test_one_that_takes_too_long_is_stopped_and_told_so(house: World) -> None:
+def test_one_that_takes_too_long_is_stopped_and_reported_so(house: World) -> None:
     child = spawned(house, "agent:main:late", "!sleep 600", runTimeoutSeconds=1)
 
     assert "ran out of time" in announced(house, "agent:main:late", child["childSessionKey"])
@@ -86,21 +86,21 @@ def test_nothing_to_say_is_not_said(house: World, word: str) -> None:
     assert len(house.texts(session, "user")) == 1
 
 
-def test_the_requester_hears_only_when_those_below_have_ended(house: World) -> None:
+def test_the_requester_receives_only_when_those_below_have_ended(house: World) -> None:
     inner = json.dumps({"task": "!sleep 1\n!say from the depth"})
     child = spawned(house, "agent:main:deep", f"!tool sessions_spawn {inner}\n!say sent one off")
-    told = announced(house, "agent:main:deep", child["childSessionKey"])
+    received = announced(house, "agent:main:deep", child["childSessionKey"])
     (below,) = house.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
 
     assert below["spawnDepth"] == 2
-    assert "from the depth" in told  # the child's answer to what it was told from below
+    assert "from the depth" in received  # the child's answer to what it was told from below
 
 
 def test_limits_are_answers_a_model_can_read(house: World) -> None:
     def refused(session: str, **asked: object) -> str:
-        told = house.tool(session, "sessions_spawn", task="!say x", **asked)
-        assert told["status"] in ("forbidden", "error")
-        return str(told["error"])
+        received = house.tool(session, "sessions_spawn", task="!say x", **asked)
+        assert received["status"] in ("forbidden", "error")
+        return str(received["error"])
 
     assert "its subagents.allowAgents: helper" in refused("agent:main:limits", agentId="stranger")
     assert "helper may not spawn main" in refused("agent:helper:limits", agentId="main")
@@ -132,9 +132,9 @@ def test_a_kill_stops_the_run_and_all_below_it(house: World) -> None:
     assert comes(lambda: bool(house.ask("sessions.list", spawnedBy=key)["sessions"]))
     (below,) = house.ask("sessions.list", spawnedBy=key)["sessions"]
 
-    told = house.tool("agent:main:kill", "subagents", action="kill", target="doomed", reason="enough")
+    received = house.tool("agent:main:kill", "subagents", action="kill", target="doomed", reason="enough")
 
-    assert (told["status"], told["killed"]) == ("ok", 2)
+    assert (received["status"], received["killed"]) == ("ok", 2)
     for session in (key, below["key"]):
         row = house.ask("sessions.describe", key=session)["session"]
         assert (row["status"], row["hasActiveRun"]) == ("killed", False)
@@ -289,13 +289,13 @@ def test_methods_say_what_is_missing(house: World) -> None:
     assert house.ask("sessions.subagents", sessionKey="agent:main:nobody", action=None)["runs"] == []
 
 
-def test_a_model_of_a_provider_nobody_set_up_sends_nobody_off(house: World) -> None:
+def test_a_model_of_a_provider_no_one_set_up_sends_no_one_off(house: World) -> None:
     asked = {"sessionKey": "agent:main:models", "task": "think", "agentId": "thinker", "model": "nosuch/m"}
 
-    told = house.ask("sessions.spawn", **asked)
+    received = house.ask("sessions.spawn", **asked)
 
-    assert told["status"] == "error"
-    assert told["error"].startswith('the model "nosuch/m" is of a provider that is not configured')
+    assert received["status"] == "error"
+    assert received["error"].startswith('the model "nosuch/m" is of a provider that is not configured')
     assert house.ask("sessions.list", spawnedBy="agent:main:models")["sessions"] == []
 
 
@@ -326,12 +326,12 @@ def test_a_child_that_is_to_be_forgotten_leaves_no_session(house: World) -> None
 
 def test_a_child_has_no_more_rights_than_who_sent_it(house: World) -> None:
     child = spawned(house, "agent:main:rights", '!tool gateway {"action": "config.get"}\n!tool cron {}')
-    told = announced(house, "agent:main:rights", child["childSessionKey"])
+    received = announced(house, "agent:main:rights", child["childSessionKey"])
 
-    assert "gateway is refused: a sub-agent is denied gateway" in told
+    assert "gateway is refused: a sub-agent is denied gateway" in received
 
 
-def test_what_was_going_when_the_gateway_died_is_told_afterwards(tmp_path: Path) -> None:
+def test_what_was_going_when_the_gateway_died_is_reported_afterwards(tmp_path: Path) -> None:
     with world(tmp_path, {"agents": AGENTS}) as house:
         child = spawned(house, "main", "!sleep 600", label="cut")
         house.served.child.kill()
@@ -346,8 +346,8 @@ def test_what_was_going_when_the_gateway_died_is_told_afterwards(tmp_path: Path)
         assert comes(lambda: listed()["deliveryStatus"] == "delivered")
         run = listed()
         assert run["status"] == "error"
-        told = [text for text in house.texts("main", "user") if "The sub-agent for" in text]
-        assert len(told) == 1
+        received = [text for text in house.texts("main", "user") if "The sub-agent for" in text]
+        assert len(received) == 1
         assert child["childSessionKey"] == run["childSessionKey"]
 
 

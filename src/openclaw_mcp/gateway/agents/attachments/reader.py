@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from ....core.agent import Attachment, Turn
+from ....core.chat_messages import ChatBlock, ChatMessage
 from ....core.config.tools import MediaSettings
-from ....core.model import Json
 from . import pdf, plain_text, transcription
 
 logger = logging.getLogger(__name__)
@@ -44,28 +44,26 @@ class AttachmentReader:
         if (load := turn.load_history) is None:
             return turn
 
-        async def load_history(most: int) -> tuple[Json, ...]:
-            bodies = await load(most)
-            return tuple([await self._add_file_texts(turn.session_key, body, accepted_types) for body in bodies])
+        async def load_history(most: int) -> tuple[ChatMessage, ...]:
+            messages = await load(most)
+            return tuple([await self._add_file_texts(turn.session_key, each, accepted_types) for each in messages])
 
         return msgspec.structs.replace(turn, load_history=load_history)
 
-    async def _add_file_texts(self, session: str, body: Json, accepted_types: tuple[str, ...]) -> Json:
+    async def _add_file_texts(self, session: str, message: ChatMessage, accepted_types: tuple[str, ...]) -> ChatMessage:
         """A message of the transcript, with the texts of its files."""
         texts = []
-        for item in body.get("attachments") or ():
-            kind, name, digest = str(item.get("mimeType", "")), item.get("fileName"), str(item.get("sha256", ""))
-            if kind.startswith(accepted_types):
+        for file in message.attachments or ():
+            if file.mime_type.startswith(accepted_types):
                 continue
-            if digest in self._texts:
-                known = self._texts[digest]
-                texts.append(self._wrap_text(Attachment(mime_type=kind, name=name), known, RECALLED_TEXT))
+            item = Attachment(mime_type=file.mime_type, name=file.file_name)
+            if file.sha256 in self._texts:
+                texts.append(self._wrap_text(item, self._texts[file.sha256], RECALLED_TEXT))
             else:
-                data = await self._fetch(session, digest)
-                texts.append(await self._describe(Attachment(mime_type=kind, name=name, data=data), RECALLED_TEXT))
-        if not texts:
-            return body
-        return {**body, "content": [*_content_blocks(body), *({"type": "text", "text": text} for text in texts)]}
+                data = await self._fetch(session, file.sha256)
+                texts.append(await self._describe(msgspec.structs.replace(item, data=data), RECALLED_TEXT))
+        blocks = [ChatBlock(type="text", text=text) for text in texts]
+        return msgspec.structs.replace(message, content=(*message.blocks, *blocks)) if texts else message
 
     async def _describe(self, item: Attachment, most: int = plain_text.MAX_TEXT) -> str:
         if item.data is None:
@@ -113,11 +111,6 @@ def _display_name(item: Attachment) -> str:
 
 def _unread_note(item: Attachment, data: bytes, reason: str) -> str:
     return f"[attached: {_display_name(item)} ({item.mime_type}, {len(data)} bytes); it was not read: {reason}]"
-
-
-def _content_blocks(body: Json) -> list[Json]:
-    content = body.get("content", [])
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
 def _escape(text: str) -> str:

@@ -8,22 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
-from ....core.numbers import read_count
-from .confinement import PROXY_VARIABLES, home_folder, pick_settings, write_private_file
-from .dialect import (
-    CALL_SECONDS,
-    SERVER_NAME,
-    CliInvocation,
-    CliReaderState,
-    CliTurn,
-    object_at,
-    option,
-    strip_tool_prefix,
-    text_at,
-)
+from ....protocol.anthropic_events import AnthropicBlock, AnthropicEvent
+from . import dialect
+from .confinement import PROXY_VARIABLES, home_folder, object_at, pick_settings, write_private_file
 
 logger = logging.getLogger(__name__)
 
@@ -73,14 +64,14 @@ class ClaudeAdapter:
         r"CLAUDE_CONFIG_DIR|CLAUDE_CODE_(USE|SKIP|API_KEY|OAUTH|CLIENT|DISABLE|MAX)_\w+|DISABLE_\w+|MCP_(TOOL_)?TIMEOUT"
     )
 
-    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
+    def build_invocation(self, cli_turn: dialect.CliTurn) -> dialect.CliInvocation:
         args = ["-p"]
         if cli_turn.server is not None:
             entry: Json = {"type": "stdio", "command": cli_turn.server.command, "args": cli_turn.server.args, "env": {}}
             # Otherwise the model would have to search for our tools before it can call them.
-            entry |= {"alwaysLoad": True, "timeout": CALL_SECONDS * 1000}
-            servers = msgspec.json.encode({"mcpServers": {SERVER_NAME: entry}}).decode()
-            args += ["--mcp-config", servers, "--allowedTools", f"mcp__{SERVER_NAME}"]
+            entry |= {"alwaysLoad": True, "timeout": dialect.CALL_SECONDS * 1000}
+            servers = msgspec.json.encode({"mcpServers": {dialect.SERVER_NAME: entry}}).decode()
+            args += ["--mcp-config", servers, "--allowedTools", f"mcp__{dialect.SERVER_NAME}"]
         args += [*STREAM_ARGS, "--include-partial-messages"]
         env: dict[str, str] = {}
         if cli_turn.strict:
@@ -88,7 +79,7 @@ class ClaudeAdapter:
             env["ENABLE_CLAUDEAI_MCP_SERVERS"] = "false"  # those of the account it is signed in with
         if cli_turn.system_prompt:
             args += ["--append-system-prompt-file", cli_turn.write_system_prompt()]
-        args += [*option("resume", cli_turn.session), *cli_turn.model_option("anthropic/")]
+        args += [*dialect.option("resume", cli_turn.session), *cli_turn.model_option("anthropic/")]
         if cli_turn.effort is not None:
             args += ["--effort", cli_turn.effort]
         # Otherwise it would read every `@path` in a message, and its sender could choose files to read.
@@ -99,16 +90,16 @@ class ClaudeAdapter:
             )
             args += [*CONFINED_ARGS, f"--settings={settings}"]
             env |= CONFINED_ENV
-        return CliInvocation(args=args, env=env, stdin=_encode_message(cli_turn))
+        return dialect.CliInvocation(args=args, env=env, stdin=_encode_message(cli_turn))
 
-    def create_reader(self, cli_turn: CliTurn) -> "ClaudeReader":
+    def create_reader(self, cli_turn: dialect.CliTurn) -> "ClaudeReader":
         return ClaudeReader()
 
-    def after_run(self, cli_turn: CliTurn) -> None:
+    def after_run(self, cli_turn: dialect.CliTurn) -> None:
         return
 
 
-def _build_settings(cli_turn: CliTurn) -> Json:
+def _build_settings(cli_turn: dialect.CliTurn) -> Json:
     """The settings of the user that the login needs, and no hooks."""
     folder = cli_turn.env.get("CLAUDE_CONFIG_DIR")
     path = (Path(folder) if folder else home_folder(cli_turn.env) / ".claude") / "settings.json"
@@ -120,7 +111,7 @@ def _build_settings(cli_turn: CliTurn) -> Json:
     return {**pick_settings(own, KEPT_SETTINGS), "env": env, "disableAllHooks": True}
 
 
-def _encode_message(cli_turn: CliTurn) -> bytes:
+def _encode_message(cli_turn: dialect.CliTurn) -> bytes:
     content: list[Json] = [
         {
             "type": "image",
@@ -133,85 +124,105 @@ def _encode_message(cli_turn: CliTurn) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-class ClaudeReader(CliReaderState):
+class _Message(Struct, frozen=True):
+    model: str | None = None
+    content: str | tuple[AnthropicBlock, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[AnthropicBlock, ...]:
+        return self.content if isinstance(self.content, tuple) else ()
+
+
+class _TokenCounts(Struct, frozen=True):
+    input_tokens: float = 0
+    output_tokens: float = 0
+    cache_read_input_tokens: float = 0
+    cache_creation_input_tokens: float = 0
+
+
+class _Server(Struct, frozen=True):
+    name: str = ""
+    status: str = ""
+
+
+class _Event(Struct, frozen=True):
+    type: str = ""
+    subtype: str = "success"
+    session_id: str | None = None
+    parent_tool_use_id: str | None = None
+    model: str | None = None
+    mcp_servers: tuple[_Server, ...] = ()
+    event: AnthropicEvent = AnthropicEvent()
+    message: _Message = _Message()
+    usage: _TokenCounts = _TokenCounts()
+    total_cost_usd: float | None = None
+    cost_usd: float | None = None
+    is_error: bool = False
+    errors: tuple[Any, ...] = ()
+    result: str | None = None
+
+
+class ClaudeReader(dialect.CliReader[_Event]):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_Event)
         self._streamed = False
 
-    def read_event(self, event: Json) -> Iterator[AgentEvent]:
-        self.session = text_at(event, "session_id") or self.session
-        if event.get("parent_tool_use_id") is not None:
+    def read_event(self, event: _Event) -> Iterator[AgentEvent]:
+        self.session = event.session_id or self.session
+        if event.parent_tool_use_id is not None:
             return  # events of a sub-agent
-        match event.get("type"):
-            case "system" if event.get("subtype") == "init":
-                _warn_failed_server(event.get("mcp_servers"))
-                yield ModelSelected("anthropic", str(event.get("model") or "default"))
+        match event.type:
+            case "system" if event.subtype == "init":
+                if _Server(dialect.SERVER_NAME, "failed") in event.mcp_servers:
+                    logger.warning(
+                        "claude: the gateway's MCP server could not be started, the run has none of its tools"
+                    )
+                yield ModelSelected("anthropic", event.model or "default")
             case "stream_event":
-                yield from self._stream(object_at(event, "event"))
-            case "assistant":
-                yield from self._assistant(object_at(event, "message"))
+                yield from self._stream(event.event)
+            case "assistant" if event.message.model != "<synthetic>":  # else an error, which the result event reports
+                yield from self._assistant(event.message)
             case "user":
-                yield from self._results(object_at(event, "message").get("content"))
+                for block in event.message.blocks:
+                    if block.type == "tool_result":
+                        yield from self.tool_outcome_events(block.tool_use_id, block.content, failed=block.is_error)
             case "result":
                 self._result(event)
-            case _:
-                pass
 
-    def _stream(self, event: Json) -> Iterator[AgentEvent]:
-        if event.get("type") == "content_block_start":
+    def _stream(self, event: AnthropicEvent) -> Iterator[AgentEvent]:
+        if event.type == "content_block_start":
             self.start_paragraph()
-        delta = object_at(event, "delta")
-        if delta.get("type") == "text_delta":
+        delta = event.delta or AnthropicBlock()
+        if delta.type == "text_delta":
             self._streamed = True
-            yield from self.text_events(delta.get("text"))
-        elif delta.get("type") == "thinking_delta" and delta.get("thinking"):
+            yield from self.text_events(delta.text)
+        elif delta.type == "thinking_delta" and delta.thinking:
             self._streamed = True
-            yield ThinkingText(str(delta["thinking"]))
-        self.stop_reason = {"max_tokens": "length", "refusal": "refusal"}.get(str(delta.get("stop_reason")), "stop")
+            yield ThinkingText(delta.thinking)
+        self.stop_reason = {"max_tokens": "length", "refusal": "refusal"}.get(delta.stop_reason or "", "stop")
 
-    def _assistant(self, message: Json) -> Iterator[AgentEvent]:
-        if message.get("model") == "<synthetic>":
-            return  # an error message in place of an answer; the result event reports it
-        for block in _object_list(message.get("content")):
-            kind = block.get("type")
-            if kind == "tool_use":
-                name = strip_tool_prefix(block.get("name"), f"mcp__{SERVER_NAME}__")
-                yield from self.tool_use_events(str(block.get("id")), name, block.get("input"))
-            elif kind == "text" and not self._streamed:  # else it came in pieces before
+    def _assistant(self, message: _Message) -> Iterator[AgentEvent]:
+        for block in message.blocks:
+            if block.type == "tool_use":
+                name = dialect.strip_tool_prefix(block.name, f"mcp__{dialect.SERVER_NAME}__")
+                yield from self.tool_use_events(block.id, name, block.input)
+            elif block.type == "text" and not self._streamed:  # else it came in pieces before
                 self.start_paragraph()
-                yield from self.text_events(block.get("text"))
-            elif kind == "thinking" and not self._streamed and block.get("thinking"):
-                yield ThinkingText(str(block["thinking"]))
+                yield from self.text_events(block.text)
+            elif block.type == "thinking" and not self._streamed and block.thinking:
+                yield ThinkingText(block.thinking)
 
-    def _results(self, content: Any) -> Iterator[AgentEvent]:
-        for block in _object_list(content):
-            if block.get("type") == "tool_result":
-                failed = bool(block.get("is_error"))
-                yield from self.tool_outcome_events(str(block.get("tool_use_id")), block.get("content"), failed=failed)
-
-    def _result(self, event: Json) -> None:
-        usage = object_at(event, "usage")
-        cost = event.get("total_cost_usd", event.get("cost_usd"))
-        self.usage = Usage(
-            input=read_count(usage.get("input_tokens")),
-            output=read_count(usage.get("output_tokens")),
-            cache_read=read_count(usage.get("cache_read_input_tokens")),
-            cache_write=read_count(usage.get("cache_creation_input_tokens")),
-            cost_usd=float(cost) if isinstance(cost, int | float) else None,
+    def _result(self, event: _Event) -> None:
+        counts = event.usage
+        self.usage = Usage.from_report(
+            input=counts.input_tokens,
+            output=counts.output_tokens,
+            cache_read=counts.cache_read_input_tokens,
+            cache_write=counts.cache_creation_input_tokens,
+            cost_usd=event.cost_usd if event.total_cost_usd is None else event.total_cost_usd,
         )
-        if event.get("is_error") or str(event.get("subtype", "success")).startswith("error"):
-            reasons = [str(reason) for reason in event.get("errors") or ()]
-            self.error = text_at(event, "result") or "; ".join(reasons) or str(event.get("subtype"))
+        if event.is_error or event.subtype.startswith("error"):
+            self.error = event.result or "; ".join(map(str, event.errors)) or event.subtype
         else:
             self.done, self.error = True, None
-            self.text = None if self._has_text else text_at(event, "result")
-
-
-def _warn_failed_server(servers: Any) -> None:
-    for server in _object_list(servers):
-        if server.get("name") == SERVER_NAME and server.get("status") == "failed":
-            logger.warning("claude: the gateway's MCP server could not be started, the run continues without its tools")
-
-
-def _object_list(content: Any) -> list[Json]:
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+            self.text = None if self._has_text else event.result

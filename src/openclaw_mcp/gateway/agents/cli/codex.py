@@ -9,21 +9,12 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, structs
+
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.model import Json
-from ....core.numbers import read_count
-from . import confinement
-from .dialect import (
-    CALL_SECONDS,
-    CONNECT_SECONDS,
-    SERVER_NAME,
-    CliInvocation,
-    CliReaderState,
-    CliTurn,
-    compose_prompt,
-    object_at,
-    text_at,
-)
+from . import confinement, dialect
+from .confinement import object_at
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +66,9 @@ NO_ENVIRONMENTS: Final = 'default = "none"\ninclude_local = true\n'
 DISABLED_SERVER: Final = {"command": "false", "url": "http://127.0.0.1"}
 """A complete entry by which a server is disabled even if Codex does not load its own entry; the kind must match."""
 
+TOOL_ARGUMENTS: Final = {"command_execution": "command", "web_search": "query", "file_change": "changes"}
+"""Codex's own tools, and the field of an item that holds their argument."""
+
 
 class CodexAdapter:
     """A confined run has a home (`CODEX_HOME`) with only the login; its sessions are stored with those of the other
@@ -91,7 +85,7 @@ class CodexAdapter:
     variable_prefixes = re.compile(r"CODEX_")
     allowed_variables = re.compile(r"CODEX_(API_KEY|ACCESS_TOKEN|CA_CERTIFICATE|OSS_\w+)")
 
-    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
+    def build_invocation(self, cli_turn: dialect.CliTurn) -> dialect.CliInvocation:
         args = ["exec", *(["resume"] if cli_turn.session is not None else []), "--json", "--skip-git-repo-check"]
         servers: Json = {}
         settings: Json = {}
@@ -104,13 +98,13 @@ class CodexAdapter:
             # Apps and plugins bring servers, too.
             servers, settings = _disable_other_servers(cli_turn), {"features.apps": False, "features.plugins": False}
         if cli_turn.server is not None:
-            servers[SERVER_NAME] = {
+            servers[dialect.SERVER_NAME] = {
                 "command": cli_turn.server.command,
                 "args": list(cli_turn.server.args),
                 # Otherwise it waits one second, continues without our tools, and does not call them without asking.
                 "required": True,
-                "startup_timeout_sec": CONNECT_SECONDS,
-                "tool_timeout_sec": CALL_SECONDS,
+                "startup_timeout_sec": dialect.CONNECT_SECONDS,
+                "tool_timeout_sec": dialect.CALL_SECONDS,
                 "default_tools_approval_mode": "approve",
             }
         if servers:
@@ -122,9 +116,9 @@ class CodexAdapter:
             args += ["-c", f"{name}={to_toml(value)}"]
         args += [f"--image={path}" for path, _ in cli_turn.files]
         last = ["--", *([cli_turn.session] if cli_turn.session is not None else []), "-"]
-        return CliInvocation(args=args, trailing_args=last, env=env, stdin=compose_prompt(cli_turn))
+        return dialect.CliInvocation(args=args, trailing_args=last, env=env, stdin=dialect.compose_prompt(cli_turn))
 
-    def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> dict[str, str]:
+    def _confine(self, cli_turn: dialect.CliTurn, confined_folder: Path) -> dict[str, str]:
         """Create a home with only the login; the variables that lead to it."""
         confinement.check_machine_settings(MANAGED_CONFIG, _read_toml(MANAGED_CONFIG), UNSAFE_SETTINGS)
         real = _codex_home(cli_turn)
@@ -141,10 +135,10 @@ class CodexAdapter:
         confinement.write_private_file(inside / "environments.toml", NO_ENVIRONMENTS.encode())
         return {**_provider_variables(own, real / ".env", cli_turn.env), "HOME": str(home), HOME_VARIABLE: str(inside)}
 
-    def create_reader(self, cli_turn: CliTurn) -> "CodexReader":
+    def create_reader(self, cli_turn: dialect.CliTurn) -> "CodexReader":
         return CodexReader(cli_turn.model)
 
-    def after_run(self, cli_turn: CliTurn) -> None:
+    def after_run(self, cli_turn: dialect.CliTurn) -> None:
         """Store a refreshed login in the user's folder."""
         if cli_turn.confined_folder is not None:
             confinement.move_back(cli_turn.folder / "home" / ".codex", _codex_home(cli_turn), LOGIN_FILES)
@@ -161,13 +155,14 @@ def to_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _codex_home(cli_turn: CliTurn) -> Path:
+def _codex_home(cli_turn: dialect.CliTurn) -> Path:
     return Path(cli_turn.env.get(HOME_VARIABLE) or confinement.home_folder(cli_turn.env) / ".codex")
 
 
 def _provider_variables(settings: Json, path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The variables of the user's `.env` that access to the model needs and the run lacks."""
-    keys = {text_at(provider, "env_key") for provider in object_at(settings, "model_providers").values()}
+    providers = object_at(settings, "model_providers").values()
+    keys = {provider.get("env_key") for provider in providers if isinstance(provider, dict)}
     needed = {
         name: value
         for name, value in confinement.read_env_file(path).items()
@@ -181,7 +176,7 @@ def _read_toml(path: Path) -> Json:
     return settings
 
 
-def _disable_other_servers(cli_turn: CliTurn) -> Json:
+def _disable_other_servers(cli_turn: dialect.CliTurn) -> Json:
     """Entries that disable every server that a file of the machine, the user or a project names. A confined run does
     not load the user's."""
     home = _codex_home(cli_turn)
@@ -196,101 +191,132 @@ def _disable_other_servers(cli_turn: CliTurn) -> Json:
     return found
 
 
-class CodexReader(CliReaderState):
+class _Text(Struct, frozen=True):
+    text: str = ""
+
+
+class _Result(Struct, frozen=True):
+    content: Any = None
+    structured_content: Any = None
+
+
+class _Item(Struct, frozen=True):
+    id: str = ""
+    type: str = ""
+    item_type: str = ""
+    text: str = ""
+    content: tuple[_Text, ...] = ()
+    summary: tuple[_Text, ...] = ()
+    message: str | None = None
+    tool: str = ""
+    name: str = ""
+    server: str | None = None
+    arguments: Any = None
+    command: Any = None
+    query: Any = None
+    changes: Any = None
+    error: str | dialect.CliError | None = None
+    exit_code: int | None = None
+    status: str = ""
+    result: _Result | str | None = None
+    aggregated_output: str = ""
+    output: str = ""
+
+    @property
+    def whole_text(self) -> str:
+        return "".join(piece.text for piece in self.content or self.summary) or self.text
+
+    @property
+    def tool_name(self) -> str:
+        if self.type != "mcp_tool_call":
+            return self.type
+        tool = self.tool or self.name or "tool"
+        return tool if self.server in (dialect.SERVER_NAME, None) else f"mcp__{self.server}__{tool}"
+
+    @property
+    def tool_arguments(self) -> Any:
+        if self.type in TOOL_ARGUMENTS:
+            name = TOOL_ARGUMENTS[self.type]
+            return {name: getattr(self, name)}
+        return {} if self.arguments is None else self.arguments
+
+    @property
+    def tool_output(self) -> Any:
+        if isinstance(self.result, _Result):
+            return self.result.content or json.dumps(self.result.structured_content)
+        return self.aggregated_output or self.output or self.result
+
+
+class _TokenCounts(Struct, frozen=True):
+    input_tokens: float = 0
+    cached_input_tokens: float = 0
+    output_tokens: float = 0
+
+
+class _Event(Struct, frozen=True):
+    type: str = ""
+    thread_id: str | None = None
+    session_id: str | None = None
+    item: _Item = _Item()
+    usage: _TokenCounts = _TokenCounts()
+    error: dialect.CliError = dialect.CliError()
+    message: str = ""
+
+
+class CodexReader(dialect.CliReader[_Event]):
     """Each message's text comes whole; older versions send an item repeatedly while it grows."""
 
     def __init__(self, model: str | None = None) -> None:
-        super().__init__()
+        super().__init__(_Event)
         self._model = model
         self._texts: dict[str, str] = {}
-        self._unnamed_count = 0
 
-    def read_event(self, event: Json) -> Iterator[AgentEvent]:
-        kind = str(event.get("type"))
-        if kind == "thread.started":
-            self.session = text_at(event, "thread_id", "session_id")
-            yield ModelSelected("openai", (self._model or "default").removeprefix("openai/"))
-        elif kind.startswith("item."):
-            yield from self._item(kind.removeprefix("item."), object_at(event, "item"))
-        elif kind == "turn.completed":
-            usage = object_at(event, "usage")
-            cached = read_count(usage.get("cached_input_tokens"))
-            self.usage = Usage(
-                input=max(0, read_count(usage.get("input_tokens")) - cached),
-                output=read_count(usage.get("output_tokens")),
-                cache_read=cached,
-            )
-            self.done, self.error = True, None
-        elif kind == "turn.failed":
-            self.error = text_at(object_at(event, "error"), "message") or text_at(event, "message") or "the turn failed"
-        elif kind == "error":
-            self.error = text_at(event, "message") or "unknown error"  # it may recover: see turn.completed
-
-    def _item(self, stage: str, item: Json) -> Iterator[AgentEvent]:
-        kind = str(item.get("type") or item.get("item_type"))
-        id = str(item.get("id") or self._next_id())
-        match kind:
-            case "agent_message" | "assistant_message":
-                yield from self._append_text(id, _text(item), last=stage == "completed")
-            case "reasoning":
-                if stage == "completed" and (thought := _text(item)):
-                    yield ThinkingText(thought)
+    def read_event(self, event: _Event) -> Iterator[AgentEvent]:
+        match event.type:
+            case "thread.started":
+                self.session = event.thread_id or event.session_id
+                yield ModelSelected("openai", (self._model or "default").removeprefix("openai/"))
+            case "turn.completed":
+                counts = event.usage
+                fresh = max(0, counts.input_tokens - counts.cached_input_tokens)
+                self.usage = Usage.from_report(
+                    input=fresh, output=counts.output_tokens, cache_read=counts.cached_input_tokens
+                )
+                self.done, self.error = True, None
+            case "turn.failed":
+                self.error = event.error.message or event.message or "the turn failed"
             case "error":
-                self.error = text_at(item, "message")
+                self.error = event.message or "unknown error"  # it may recover: see turn.completed
+            case "item.started" | "item.updated" | "item.completed":
+                item = structs.replace(event.item, id=event.item.id or self.next_id())
+                item = structs.replace(item, type=item.type or item.item_type)
+                yield from self._item(item, is_last=event.type == "item.completed")
+
+    def _item(self, item: _Item, *, is_last: bool) -> Iterator[AgentEvent]:
+        match item.type:
+            case "agent_message" | "assistant_message":
+                yield from self._append_text(item.id, item.whole_text, is_last=is_last)
+            case "reasoning" if is_last and item.whole_text:
+                yield ThinkingText(item.whole_text)
+            case "error":
+                self.error = item.message
             case "mcp_tool_call" | "command_execution" | "web_search" | "file_change":
-                yield from self._tool(stage, id, kind, item)
-            case _:
-                pass
+                yield from self._tool(item, is_last=is_last)
 
-    def _next_id(self) -> str:
-        self._unnamed_count += 1
-        return f"codex-item-{self._unnamed_count}"
-
-    def _append_text(self, id: str, text: str, *, last: bool) -> Iterator[AgentEvent]:
+    def _append_text(self, id: str, text: str, *, is_last: bool) -> Iterator[AgentEvent]:
         before = self._texts.get(id, "")
         if not before:
             self.start_paragraph()
         if text.startswith(before):
             yield from self.text_events(text[len(before) :])
             self._texts[id] = text
-        if last:
+        if is_last:
             self._texts.pop(id, None)
 
-    def _tool(self, stage: str, id: str, kind: str, item: Json) -> Iterator[AgentEvent]:
-        if id not in self._tool_names:
-            yield from self.tool_use_events(id, _tool_name(kind, item), _arguments(kind, item))
-        if stage == "completed":
-            error = item.get("error")
-            reason = text_at(error, "message") or (error if isinstance(error, str) else None)
-            code = item.get("exit_code")
-            failed = item.get("status") == "failed" or bool(reason) or (isinstance(code, int) and code != 0)
-            yield from self.tool_outcome_events(id, reason or _tool_output(item), failed=failed)
-
-
-def _text(item: Json) -> str:
-    parts = item.get("content") or item.get("summary")
-    if isinstance(parts, list):
-        return "".join(text_at(piece, "text") or "" for piece in parts)
-    return text_at(item, "text") or ""
-
-
-def _tool_name(kind: str, item: Json) -> str:
-    if kind != "mcp_tool_call":
-        return kind
-    tool, server = text_at(item, "tool", "name") or "tool", item.get("server")
-    return tool if server in (SERVER_NAME, None) else f"mcp__{server}__{tool}"
-
-
-def _arguments(kind: str, item: Json) -> Json:
-    wanted = {"command_execution": "command", "web_search": "query", "file_change": "changes"}.get(kind)
-    if wanted is not None:
-        return {wanted: item.get(wanted)}
-    arguments = item.get("arguments")
-    return arguments if isinstance(arguments, dict) else {} if arguments is None else {"input": arguments}
-
-
-def _tool_output(item: Json) -> Any:
-    result = item.get("result")
-    if isinstance(result, dict):
-        return result.get("content") or json.dumps(result.get("structured_content"))
-    return item.get("aggregated_output") or item.get("output") or result
+    def _tool(self, item: _Item, *, is_last: bool) -> Iterator[AgentEvent]:
+        if item.id not in self._tool_names:
+            yield from self.tool_use_events(item.id, item.tool_name, item.tool_arguments)
+        if is_last:
+            reason = item.error.message if isinstance(item.error, dialect.CliError) else item.error
+            failed = item.status == "failed" or bool(reason) or item.exit_code not in (None, 0)
+            yield from self.tool_outcome_events(item.id, reason or item.tool_output, failed=failed)

@@ -106,6 +106,12 @@ def read_env_file(*paths: Path) -> dict[str, str]:
     return {}
 
 
+def object_at(value: Any, name: str) -> Json:
+    """The object of this name; empty when there is none."""
+    inner = value.get(name) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
 def pick_settings(settings: Any, names: Iterable[str]) -> Json:
     """Only the settings of these names. A dot leads into an object."""
     found: Json = {}
@@ -138,7 +144,7 @@ def check_machine_settings(path: Path, settings: Json, names: Iterable[str]) -> 
     if found:
         raise BadRequest(
             f"{path} sets {', '.join(found)} for all users of this machine, which can't be kept out of a run for "
-            "somebody who is not the owner; remove it there, or use another runtime for this agent"
+            "people other than the owner; remove it there, or use another runtime for this agent"
         )
 
 

@@ -1,13 +1,17 @@
 """What the four CLIs have in common: the turn they are given, the events they print, the errors they report."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from ....core.agent import AgentEvent, PartialAnswer, ToolOutcome, ToolUse, Usage
+from ....core.chat_messages import ChatBlock
+from ....core.lenient import convert_lenient, decode_lenient
 from ....core.model import Json
 
 SERVER_NAME: Final = "remoteclaw"
@@ -69,22 +73,6 @@ class CliInvocation(Struct, frozen=True, kw_only=True):
     stdin: bytes
 
 
-class CliEventReader(Protocol):
-    """Reads one run's events and collects their data in its fields."""
-
-    session: str | None
-    done: bool
-    """Whether the CLI reported that its answer is complete."""
-    error: str | None
-    """The last error; None again once the CLI has recovered from it."""
-    stop_reason: str
-    usage: Usage | None
-    text: str | None
-    """The answer, if the CLI gave it only at the end."""
-
-    def read_event(self, event: Json) -> Iterable[AgentEvent]: ...
-
-
 class CliAdapter(Protocol):
     """One CLI: its command line, its configuration, its events."""
 
@@ -106,7 +94,7 @@ class CliAdapter(Protocol):
 
     def build_invocation(self, cli_turn: CliTurn) -> CliInvocation: ...
 
-    def create_reader(self, cli_turn: CliTurn) -> CliEventReader: ...
+    def create_reader(self, cli_turn: CliTurn) -> "CliReader[Any]": ...
 
     def after_run(self, cli_turn: CliTurn) -> None:
         """Called after the run, while its folder exists: move what belongs to the user back to the user's files."""
@@ -118,22 +106,44 @@ def compose_prompt(cli_turn: CliTurn) -> bytes:
     return (instructions + cli_turn.prompt).encode()
 
 
-class CliReaderState:
-    """The fields of a `CliEventReader`, and the events all readers emit."""
+class CliError(Struct, frozen=True):
+    message: str = ""
 
-    def __init__(self) -> None:
+
+CliEvent = TypeVar("CliEvent", bound=Struct)
+
+
+class CliReader(ABC, Generic[CliEvent]):
+    """Reads one run's events and collects their data in its fields."""
+
+    def __init__(self, event_type: type[CliEvent]) -> None:
+        self._event_type = event_type
         self.session: str | None = None
         self.done = False
+        """Whether the CLI reported that its answer is complete."""
         self.error: str | None = None
+        """The last error; None again once the CLI has recovered from it."""
         self.stop_reason = "stop"
         self.usage: Usage | None = None
         self.text: str | None = None
+        """The answer, if the CLI gave it only at the end."""
         self._has_text = False
         self._needs_break = False
         self._tool_names: dict[str, str] = {}
+        self._unnamed_count = 0
 
-    def text_events(self, text: Any) -> Iterator[AgentEvent]:
-        if isinstance(text, str) and text:
+    def read_line(self, line: bytes) -> Iterable[AgentEvent]:
+        """The events of one line; none of other output."""
+        try:
+            return self.read_event(decode_lenient(line, self._event_type))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ()
+
+    @abstractmethod
+    def read_event(self, event: CliEvent) -> Iterable[AgentEvent]: ...
+
+    def text_events(self, text: str | None) -> Iterator[AgentEvent]:
+        if text:
             yield PartialAnswer(("\n\n" if self._has_text and self._needs_break else "") + text)
             self._has_text, self._needs_break = True, False
 
@@ -141,13 +151,18 @@ class CliReaderState:
         """The next text is a paragraph of its own."""
         self._needs_break = True
 
-    def tool_use_events(self, id: str, name: Any, arguments: Any) -> Iterator[AgentEvent]:
+    def tool_use_events(self, id: str, name: str, arguments: Any) -> Iterator[AgentEvent]:
         self.start_paragraph()
-        self._tool_names[id] = str(name or "tool")
+        self._tool_names[id] = name or "tool"
         yield ToolUse(id, self._tool_names[id], arguments if isinstance(arguments, dict) else {"input": arguments})
 
     def tool_outcome_events(self, id: str, content: Any, *, failed: bool) -> Iterator[AgentEvent]:
         yield ToolOutcome(id, self._tool_names.get(id, "tool"), to_content_blocks(content), failed=failed)
+
+    def next_id(self) -> str:
+        """For a tool call that the CLI gave no id."""
+        self._unnamed_count += 1
+        return f"item-{self._unnamed_count}"
 
 
 def option(name: str, value: object) -> list[str]:
@@ -155,10 +170,9 @@ def option(name: str, value: object) -> list[str]:
     return [] if value is None else [f"--{name}={value}"]
 
 
-def strip_tool_prefix(name: Any, *prefixes: str) -> str:
+def strip_tool_prefix(name: str, *prefixes: str) -> str:
     """A tool's name; for our own server's tools, without the CLI's prefix."""
-    text = str(name or "tool")
-    return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
+    return next((name[len(prefix) :] for prefix in prefixes if name.startswith(prefix)), name)
 
 
 def to_content_blocks(content: Any) -> tuple[Json, ...]:
@@ -168,31 +182,15 @@ def to_content_blocks(content: Any) -> tuple[Json, ...]:
     if isinstance(content, list):
         return tuple(block for item in content for block in to_content_blocks(item))
     if isinstance(content, dict):
-        return (_to_content_block(content),)
+        block = convert_lenient(content, ChatBlock)
+        source = block.source or block
+        if block.type == "text":
+            content = block.text or ""
+        elif block.type in ("image", "audio") and source.data is not None:
+            default = "image/png" if block.source else "application/octet-stream"
+            mime_type = source.mime_type or source.provider_mime_type or default
+            return ({"type": block.type, "data": source.data, "mimeType": mime_type},)
     return ({"type": "text", "text": str(content)[:MAX_RESULT_LENGTH]},)
-
-
-def _to_content_block(item: Json) -> Json:
-    kind, source = item.get("type"), item.get("source")
-    if kind == "text":
-        return {"type": "text", "text": str(item.get("text", ""))[:MAX_RESULT_LENGTH]}
-    if kind in ("image", "audio") and isinstance(item.get("data"), str):
-        return {"type": kind, "data": item["data"], "mimeType": item.get("mimeType", "application/octet-stream")}
-    if kind == "image" and isinstance(source, dict) and isinstance(source.get("data"), str):
-        return {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
-    return {"type": "text", "text": str(item)[:MAX_RESULT_LENGTH]}
-
-
-def object_at(value: Any, name: str) -> Json:
-    """The object of this name; empty when there is none."""
-    inner = value.get(name) if isinstance(value, dict) else None
-    return inner if isinstance(inner, dict) else {}
-
-
-def text_at(value: Any, *names: str) -> str | None:
-    """The text of the first of these names that has one."""
-    found = (value.get(name) for name in names) if isinstance(value, dict) else ()
-    return next((text for text in found if isinstance(text, str) and text), None)
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

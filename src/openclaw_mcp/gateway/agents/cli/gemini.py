@@ -5,29 +5,17 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyjson5
+from msgspec import Struct, field
 
 from ....core.agent import AgentEvent, ModelSelected, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
-from ....core.numbers import read_count
-from . import confinement
-from .dialect import (
-    CALL_SECONDS,
-    SERVER_NAME,
-    CliInvocation,
-    CliReaderState,
-    CliTurn,
-    McpServerCommand,
-    compose_prompt,
-    object_at,
-    option,
-    strip_tool_prefix,
-    text_at,
-)
+from . import confinement, dialect
+from .confinement import object_at
 
 HOME_VARIABLE: Final = "GEMINI_CLI_HOME"
 SETTINGS_FILE: Final = "settings.json"
@@ -50,7 +38,7 @@ KEPT_ENV: Final = re.compile(
 """The same, for variables in the user's `.env`."""
 NO_TOOLS: Final[Json] = {
     "tools": {"core": []},
-    "mcp": {"allowed": [SERVER_NAME]},
+    "mcp": {"allowed": [dialect.SERVER_NAME]},
     "skills": {"enabled": False},
     "hooksConfig": {"enabled": False},
     "experimental": {"enableAgents": False},
@@ -69,7 +57,7 @@ decision = "deny"
 priority = 900
 denyMessage = "Only the gateway's tools are for this run."
 [[rule]]
-toolName = "mcp_{SERVER_NAME}_*"
+toolName = "mcp_{dialect.SERVER_NAME}_*"
 decision = "allow"
 priority = 950
 """
@@ -97,12 +85,12 @@ class GeminiAdapter:
     variable_prefixes = re.compile(r"GEMINI_")
     allowed_variables = re.compile(r"GEMINI_(API_KEY|MODEL|API_KEY_AUTH_MECHANISM|DEFAULT_AUTH_TYPE|FORCE_\w+_STORAGE)")
 
-    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
+    def build_invocation(self, cli_turn: dialect.CliTurn) -> dialect.CliInvocation:
         # A person chose the folder in the config; the folder's own settings are not loaded all the same.
         args = ["--output-format", "stream-json", "--skip-trust"]
-        args += [*option("resume", cli_turn.session), *cli_turn.model_option("google/")]
+        args += [*dialect.option("resume", cli_turn.session), *cli_turn.model_option("google/")]
         if cli_turn.strict:
-            args.append(f"--allowed-mcp-server-names={SERVER_NAME}")
+            args.append(f"--allowed-mcp-server-names={dialect.SERVER_NAME}")
         if cli_turn.confined_folder is not None:
             rules = confinement.write_private_file(cli_turn.folder / "rules.toml", POLICY_RULES.encode())
             args += ["--extensions=none", f"--admin-policy={rules}", "--approval-mode=default"]
@@ -119,13 +107,13 @@ class GeminiAdapter:
         elif cli_turn.server is not None:
             env[HOME_VARIABLE] = str(self._build_home(cli_turn, cli_turn.server))
         folder = cli_turn.cwd if cli_turn.confined_folder is None else None
-        return CliInvocation(
+        return dialect.CliInvocation(
             args=args,
             env=env,
-            stdin=seen.encode() + _escape_file_references(compose_prompt(cli_turn).decode(), folder).encode(),
+            stdin=seen.encode() + _escape_file_references(dialect.compose_prompt(cli_turn).decode(), folder).encode(),
         )
 
-    def _build_home(self, cli_turn: CliTurn, server: McpServerCommand) -> Path:
+    def _build_home(self, cli_turn: dialect.CliTurn, server: dialect.McpServerCommand) -> Path:
         real, home, inside = _create_home(cli_turn)
         for name in SESSION_FOLDERS:
             (real / name).mkdir(parents=True, exist_ok=True)
@@ -136,7 +124,7 @@ class GeminiAdapter:
             (home / ".env").symlink_to(real.parent / ".env")
         settings = _read_settings(real / SETTINGS_FILE)
         others = {} if cli_turn.strict else object_at(settings, "mcpServers")
-        servers = {**others, SERVER_NAME: _server_entry(server)}
+        servers = {**others, dialect.SERVER_NAME: _server_entry(server)}
         # An `@` in a message means the file of exactly that name, if any: see `_escape_file_references`.
         filtering = {**object_at(object_at(settings, "context"), "fileFiltering"), "enableRecursiveFileSearch": False}
         context = {**object_at(settings, "context"), "fileFiltering": filtering}
@@ -144,7 +132,7 @@ class GeminiAdapter:
         confinement.write_private_file(inside / SETTINGS_FILE, data)
         return home
 
-    def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> Path:
+    def _confine(self, cli_turn: dialect.CliTurn, confined_folder: Path) -> Path:
         """A home with the logins, and only this conversation's sessions: Gemini lets every run read the sessions of its
         project, and all confined runs of an agent are one project."""
         real, home, inside = _create_home(cli_turn)
@@ -160,14 +148,14 @@ class GeminiAdapter:
         whole: Json = {**settings, **NO_TOOLS, "advanced": {**object_at(settings, "advanced"), **NO_TOOLS["advanced"]}}
         whole["context"] = {**NO_TOOLS["context"], "fileFiltering": {"enableRecursiveFileSearch": False}}
         if cli_turn.server is not None:
-            whole["mcpServers"] = {SERVER_NAME: _server_entry(cli_turn.server)}
+            whole["mcpServers"] = {dialect.SERVER_NAME: _server_entry(cli_turn.server)}
         confinement.write_private_file(inside / SETTINGS_FILE, msgspec.json.encode(whole))
         return home
 
-    def create_reader(self, cli_turn: CliTurn) -> "GeminiReader":
+    def create_reader(self, cli_turn: dialect.CliTurn) -> "GeminiReader":
         return GeminiReader()
 
-    def after_run(self, cli_turn: CliTurn) -> None:
+    def after_run(self, cli_turn: dialect.CliTurn) -> None:
         """Move what Gemini created or replaced in the run's home to the user's: a refreshed login, and in the owner's
         runs its list of projects."""
         inside = cli_turn.folder / "home" / ".gemini"
@@ -181,7 +169,7 @@ class GeminiAdapter:
                 _move_entry_back(entry, _gemini_home(cli_turn) / entry.name)
 
 
-def _create_home(cli_turn: CliTurn) -> tuple[Path, Path, Path]:
+def _create_home(cli_turn: dialect.CliTurn) -> tuple[Path, Path, Path]:
     """The user's `.gemini`, the run's home, and the empty `.gemini` in it."""
     home = cli_turn.folder / "home"
     inside = home / ".gemini"
@@ -189,8 +177,8 @@ def _create_home(cli_turn: CliTurn) -> tuple[Path, Path, Path]:
     return _gemini_home(cli_turn), home, inside
 
 
-def _server_entry(server: McpServerCommand) -> Json:
-    return {"command": server.command, "args": server.args, "trust": True, "timeout": CALL_SECONDS * 1000}
+def _server_entry(server: dialect.McpServerCommand) -> Json:
+    return {"command": server.command, "args": server.args, "trust": True, "timeout": dialect.CALL_SECONDS * 1000}
 
 
 def _escape_file_references(text: str, folder: Path | None) -> str:
@@ -220,7 +208,7 @@ def _escape_path(path: Path) -> str:
     return _SPECIAL_CHARACTERS.sub(r"\\\1", str(path))
 
 
-def _gemini_home(cli_turn: CliTurn) -> Path:
+def _gemini_home(cli_turn: dialect.CliTurn) -> Path:
     home = cli_turn.env.get(HOME_VARIABLE) or cli_turn.env.get("HOME") or "~"
     return Path(home).expanduser() / ".gemini"
 
@@ -250,41 +238,61 @@ def _read_settings(path: Path) -> Json:
     return settings
 
 
-class GeminiReader(CliReaderState):
-    def read_event(self, event: Json) -> Iterator[AgentEvent]:
-        match event.get("type"):
+class _TokenCounts(Struct, frozen=True):
+    input_tokens: float = 0
+    output_tokens: float = 0
+    cached: float = 0
+
+
+class _Event(Struct, frozen=True):
+    type: str = ""
+    session_id: str | None = None
+    older_session_id: str | None = field(default=None, name="sessionId")
+    model: str | None = None
+    role: str = ""
+    content: str | None = None
+    tool_name: str = ""
+    tool_id: str = ""
+    parameters: Any = None
+    output: Any = None
+    status: str = "success"
+    error: str | dialect.CliError | None = None
+    message: str | None = None
+    stats: _TokenCounts = _TokenCounts()
+
+    @property
+    def reason(self) -> str | None:
+        return self.error.message if isinstance(self.error, dialect.CliError) else self.error
+
+
+class GeminiReader(dialect.CliReader[_Event]):
+    def __init__(self) -> None:
+        super().__init__(_Event)
+
+    def read_event(self, event: _Event) -> Iterator[AgentEvent]:
+        match event.type:
             case "init":
-                self.session = text_at(event, "session_id", "sessionId")
-                yield ModelSelected("google", str(event.get("model") or "default"))
-            case "message" if event.get("role") == "assistant":
-                yield from self.text_events(event.get("content"))
+                self.session = event.session_id or event.older_session_id
+                yield ModelSelected("google", event.model or "default")
+            case "message" if event.role == "assistant":
+                yield from self.text_events(event.content)
             case "tool_use":
-                name = strip_tool_prefix(event.get("tool_name"), f"mcp_{SERVER_NAME}_", f"{SERVER_NAME}__")
-                yield from self.tool_use_events(str(event.get("tool_id")), name, event.get("parameters") or {})
+                own = (f"mcp_{dialect.SERVER_NAME}_", f"{dialect.SERVER_NAME}__")
+                name = dialect.strip_tool_prefix(event.tool_name, *own)
+                yield from self.tool_use_events(event.tool_id, name, event.parameters or {})
             case "tool_result":
-                reason = event.get("error")
-                content, failed = (
-                    event.get("output") or text_at(reason, "message") or reason,
-                    event.get("status") == "error",
-                )
-                yield from self.tool_outcome_events(str(event.get("tool_id")), content, failed=failed)
+                content, failed = event.output or event.reason, event.status == "error"
+                yield from self.tool_outcome_events(event.tool_id, content, failed=failed)
             case "error":
-                self.error = text_at(event, "message")
+                self.error = event.message
             case "result":
                 self._result(event)
-            case _:
-                pass
 
-    def _result(self, event: Json) -> None:
-        stats = object_at(event, "stats")
-        cached = read_count(stats.get("cached"))
-        self.usage = Usage(
-            input=max(0, read_count(stats.get("input_tokens")) - cached),
-            output=read_count(stats.get("output_tokens")),
-            cache_read=cached,
-        )
-        if event.get("status", "success") == "success":
+    def _result(self, event: _Event) -> None:
+        stats = event.stats
+        fresh = max(0, stats.input_tokens - stats.cached)
+        self.usage = Usage.from_report(input=fresh, output=stats.output_tokens, cache_read=stats.cached)
+        if event.status == "success":
             self.done, self.error = True, None
         else:
-            error = event.get("error")
-            self.error = text_at(error, "message") or self.error or str(error or "unknown error")
+            self.error = event.reason or self.error or "unknown error"

@@ -16,9 +16,8 @@ from ....core.ports import GrantIssuer
 from .confinement import write_private_file
 from .dialect import McpServerCommand
 
-GRANT_SECONDS: Final = (
-    24 * 3600.0
-)  # the longest run there is; a grant is revoked with its run, this bounds one that is not
+GRANT_SECONDS: Final = 24 * 3600.0
+"""The longest run there is. A grant is revoked with its run; this bounds one that is not."""
 LAUNCH: Final = '. "$0" && exec "$@"'
 """The server's environment is in a private file, so that it is on no command line, in no CLI's configuration, and in no
 environment that the CLI's own tools and other servers inherit."""

@@ -4,27 +4,17 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyjson5
+from msgspec import UNSET, Struct, field
 
 from ....core.agent import AgentEvent, ModelSelected, ThinkingText, Usage
 from ....core.errors import BadRequest
 from ....core.model import Json
-from ....core.numbers import read_count
-from . import confinement
-from .dialect import (
-    CALL_SECONDS,
-    SERVER_NAME,
-    CliInvocation,
-    CliReaderState,
-    CliTurn,
-    object_at,
-    option,
-    strip_tool_prefix,
-    text_at,
-)
+from . import confinement, dialect
+from .confinement import object_at
 
 LOGIN_FILE: Final = "auth.json"
 CONFIG_VARIABLE = "OPENCODE_CONFIG_CONTENT"
@@ -35,9 +25,9 @@ UNSAFE_SETTINGS: Final = ("mcp", "permission", "plugin", "tools", "agent", "mode
 """Settings in that folder, which override ours, that would give a confined run tools or start programs."""
 KEPT_SETTINGS: Final = ("model", "small_model", "provider", "disabled_providers", "enabled_providers", "autoupdate")
 """Settings of the user that the login and the choice of a model need."""
-ONLY_GATEWAY_TOOLS: Final = {"*": "deny", f"{SERVER_NAME}_*": "allow"}
+ONLY_GATEWAY_TOOLS: Final = {"*": "deny", f"{dialect.SERVER_NAME}_*": "allow"}
 NO_TOOLS: Final[Json] = {
-    "tools": {"*": False, f"{SERVER_NAME}_*": True},
+    "tools": {"*": False, f"{dialect.SERVER_NAME}_*": True},
     "permission": ONLY_GATEWAY_TOOLS,
     "agent": {"build": {"permission": ONLY_GATEWAY_TOOLS}},
     "default_agent": "build",
@@ -76,8 +66,8 @@ class OpenCodeAdapter:
     variable_prefixes = re.compile(r"OPENCODE_")
     allowed_variables = re.compile(r"OPENCODE_(API_KEY|AUTH_CONTENT|DISABLE_\w+|MODELS_\w+)")
 
-    def build_invocation(self, cli_turn: CliTurn) -> CliInvocation:
-        args = ["run", "--format", "json", *option("session", cli_turn.session), *cli_turn.model_option()]
+    def build_invocation(self, cli_turn: dialect.CliTurn) -> dialect.CliInvocation:
+        args = ["run", "--format", "json", *dialect.option("session", cli_turn.session), *cli_turn.model_option()]
         if cli_turn.effort is not None:
             args += ["--variant", cli_turn.effort, "--thinking"]
         args += [f"--file={path}" for path, _ in cli_turn.files]
@@ -87,9 +77,9 @@ class OpenCodeAdapter:
             env = self._confine(cli_turn, cli_turn.confined_folder)
         config = self._build_config(cli_turn)
         env |= {CONFIG_VARIABLE: msgspec.json.encode(config).decode()} if config else {}
-        return CliInvocation(args=args, env=env, stdin=cli_turn.prompt.encode())
+        return dialect.CliInvocation(args=args, env=env, stdin=cli_turn.prompt.encode())
 
-    def _confine(self, cli_turn: CliTurn, confined_folder: Path) -> dict[str, str]:
+    def _confine(self, cli_turn: dialect.CliTurn, confined_folder: Path) -> dict[str, str]:
         """Create an empty home, and a folder for sessions with the login beside them; the variables that lead there."""
         _check_logins(cli_turn)
         for name in CONFIG_NAMES:
@@ -109,7 +99,7 @@ class OpenCodeAdapter:
             "XDG_STATE_HOME": str(confined_folder / "opencode" / "state"),
         }
 
-    def _build_config(self, cli_turn: CliTurn) -> Json:
+    def _build_config(self, cli_turn: dialect.CliTurn) -> Json:
         config = _decode_variable(cli_turn.env, CONFIG_VARIABLE)
         servers = dict(object_at(config, "mcp"))
         if cli_turn.confined_folder is not None:
@@ -120,17 +110,17 @@ class OpenCodeAdapter:
             servers = {name: {"enabled": False} for name in {*servers, *_other_servers(cli_turn)}}
         if cli_turn.server is not None:
             entry = {"type": "local", "command": [cli_turn.server.command, *cli_turn.server.args], "enabled": True}
-            servers[SERVER_NAME] = entry | {"timeout": CALL_SECONDS * 1000}
+            servers[dialect.SERVER_NAME] = entry | {"timeout": dialect.CALL_SECONDS * 1000}
         if servers:
             config["mcp"] = servers
         if cli_turn.system_prompt:
             config["instructions"] = [*config.get("instructions", ()), cli_turn.write_system_prompt()]
         return config
 
-    def create_reader(self, cli_turn: CliTurn) -> "OpenCodeReader":
+    def create_reader(self, cli_turn: dialect.CliTurn) -> "OpenCodeReader":
         return OpenCodeReader(cli_turn.model)
 
-    def after_run(self, cli_turn: CliTurn) -> None:
+    def after_run(self, cli_turn: dialect.CliTurn) -> None:
         """Store a refreshed login in the user's folder."""
         if cli_turn.confined_folder is not None:
             confinement.move_back(
@@ -138,7 +128,7 @@ class OpenCodeAdapter:
             )
 
 
-def _user_config_files(cli_turn: CliTurn) -> list[Path]:
+def _user_config_files(cli_turn: dialect.CliTurn) -> list[Path]:
     """The files of the user's own configuration, those that win first."""
     env, home = cli_turn.env, confinement.home_folder(cli_turn.env)
     folders = [Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode", home / ".opencode"]
@@ -150,7 +140,7 @@ def _user_config_files(cli_turn: CliTurn) -> list[Path]:
     return paths[::-1]
 
 
-def _other_servers(cli_turn: CliTurn) -> set[str]:
+def _other_servers(cli_turn: dialect.CliTurn) -> set[str]:
     """The servers that the user's or a project's files name."""
     above = [place for folder in (cli_turn.cwd, *cli_turn.cwd.parents) for place in (folder, folder / ".opencode")]
     shared = [folder / name for folder in (*above, SYSTEM_FOLDER) for name in CONFIG_NAMES]
@@ -158,14 +148,14 @@ def _other_servers(cli_turn: CliTurn) -> set[str]:
     return {name for path in paths for name in object_at(_read_json(path), "mcp")}
 
 
-def _data_folder(cli_turn: CliTurn) -> Path:
+def _data_folder(cli_turn: dialect.CliTurn) -> Path:
     return (
         Path(cli_turn.env.get("XDG_DATA_HOME") or confinement.home_folder(cli_turn.env) / ".local" / "share")
         / "opencode"
     )
 
 
-def _check_logins(cli_turn: CliTurn) -> None:
+def _check_logins(cli_turn: dialect.CliTurn) -> None:
     """Raises BadRequest for a login that loads settings which can't be kept out."""
     logins = [
         *_read_json(_data_folder(cli_turn) / LOGIN_FILE).values(),
@@ -174,7 +164,7 @@ def _check_logins(cli_turn: CliTurn) -> None:
     if any(isinstance(login, dict) and login.get("type") == "wellknown" for login in logins):
         raise BadRequest(
             "it is signed in at an address that brings settings of its own, which can't be kept out of a run for "
-            "somebody who is not the owner; sign in with a provider's key instead"
+            "people other than the owner; sign in with a provider's key instead"
         )
 
 
@@ -190,64 +180,109 @@ def _read_json(path: Path) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-class OpenCodeReader(CliReaderState):
+class _CacheCounts(Struct, frozen=True):
+    read: float = 0
+    write: float = 0
+
+
+class _TokenCounts(Struct, frozen=True):
+    input: float = 0
+    output: float = 0
+    reasoning: float = 0
+    cache: _CacheCounts = _CacheCounts()
+
+
+class _ToolState(Struct, frozen=True):
+    input: Any = UNSET
+    output: Any = None
+    error: str | None = None
+    status: str = ""
+
+
+class _Part(Struct, frozen=True):
+    text: str = ""
+    content: str = ""
+    call_id: str = field(default="", name="callID")
+    id: str = ""
+    tool: str = ""
+    name: str = ""
+    input: Any = {}
+    state: _ToolState = _ToolState()
+    tokens: _TokenCounts = _TokenCounts()
+    cost: float | None = None
+    reason: str | None = None
+
+
+class _ErrorData(Struct, frozen=True, rename="camel"):
+    message: str = ""
+    status_code: int | None = None
+
+
+class _Error(Struct, frozen=True):
+    message: str = ""
+    name: str = ""
+    data: _ErrorData = _ErrorData()
+
+
+class _Event(Struct, frozen=True):
+    type: str = ""
+    session_id: str | None = field(default=None, name="sessionID")
+    other_session_id: str | None = field(default=None, name="sessionId")
+    part: _Part = _Part()
+    error: str | _Error = ""
+    message: str = ""
+
+    @property
+    def error_text(self) -> str:
+        if isinstance(self.error, str):
+            return self.message or self.error or "unknown error"
+        data = self.error.data
+        text = data.message or self.error.message or self.error.name or self.message or "unknown error"
+        return text + (f" (status {data.status_code})" if data.status_code else "")
+
+
+class OpenCodeReader(dialect.CliReader[_Event]):
     """There is no final event: the last step has the reason `stop`, and the program ends."""
 
     def __init__(self, model: str | None = None) -> None:
-        super().__init__()
+        super().__init__(_Event)
         self._model = model
-        self._unnamed_count = 0
 
-    def read_event(self, event: Json) -> Iterator[AgentEvent]:
-        if self.session is None and (session := text_at(event, "sessionID", "sessionId")):
+    def read_event(self, event: _Event) -> Iterator[AgentEvent]:
+        if self.session is None and (session := event.session_id or event.other_session_id):
             self.session = session
             provider, _, model = (self._model or "").partition("/")
             yield ModelSelected(provider or "opencode", model or "default")
-        piece = object_at(event, "part")
-        match event.get("type"):
+        text = event.part.text or event.part.content
+        match event.type:
             case "text":
                 self.start_paragraph()
-                yield from self.text_events(text_at(piece, "text", "content"))
-            case "reasoning":
-                if thought := text_at(piece, "text", "content"):
-                    yield ThinkingText(thought)
+                yield from self.text_events(text)
+            case "reasoning" if text:
+                yield ThinkingText(text)
             case "tool_use":
-                yield from self._tool(piece)
+                yield from self._tool(event.part)
             case "step_finish":
-                self._read_step(piece)
+                self._read_step(event.part)
             case "error":
-                self.error, self.done = _error_text(event), False
-            case _:
-                pass
+                self.error, self.done = event.error_text, False
 
-    def _tool(self, piece: Json) -> Iterator[AgentEvent]:
-        self._unnamed_count += 1
-        id = text_at(piece, "callID", "id") or f"opencode-tool-{self._unnamed_count}"
-        state = object_at(piece, "state")
-        name = strip_tool_prefix(text_at(piece, "tool", "name"), f"{SERVER_NAME}_")
-        yield from self.tool_use_events(id, name, state.get("input", piece.get("input", {})))
-        error = text_at(state, "error")
-        failed = bool(error) or state.get("status") == "error"
-        yield from self.tool_outcome_events(id, error or state.get("output"), failed=failed)
+    def _tool(self, part: _Part) -> Iterator[AgentEvent]:
+        id, state = part.call_id or part.id or self.next_id(), part.state
+        name = dialect.strip_tool_prefix(part.tool or part.name, f"{dialect.SERVER_NAME}_")
+        yield from self.tool_use_events(id, name, part.input if state.input is UNSET else state.input)
+        failed = bool(state.error) or state.status == "error"
+        yield from self.tool_outcome_events(id, state.error or state.output, failed=failed)
 
-    def _read_step(self, piece: Json) -> None:
-        tokens, before = object_at(piece, "tokens"), self.usage or Usage()
-        cost = piece.get("cost")
-        self.usage = Usage(
-            input=before.input + read_count(tokens.get("input")),
-            output=before.output + read_count(tokens.get("output")) + read_count(tokens.get("reasoning")),
-            cache_read=before.cache_read + read_count(object_at(tokens, "cache").get("read")),
-            cache_write=before.cache_write + read_count(object_at(tokens, "cache").get("write")),
-            cost_usd=(before.cost_usd or 0.0) + cost if isinstance(cost, int | float) else before.cost_usd,
+    def _read_step(self, part: _Part) -> None:
+        tokens, before = part.tokens, self.usage or Usage()
+        self.usage = Usage.from_report(
+            input=before.input + tokens.input,
+            output=before.output + tokens.output + tokens.reasoning,
+            cache_read=before.cache_read + tokens.cache.read,
+            cache_write=before.cache_write + tokens.cache.write,
+            cost_usd=before.cost_usd if part.cost is None else (before.cost_usd or 0.0) + part.cost,
         )
-        reason = piece.get("reason")
-        self.stop_reason = "length" if reason == "length" else "stop"
-        if reason != "tool-calls":
+        self.stop_reason = "length" if part.reason == "length" else "stop"
+        if part.reason != "tool-calls":
             self.done, self.error = True, None
-
-
-def _error_text(event: Json) -> str:
-    error, data = event.get("error"), object_at(event.get("error"), "data")
-    text = text_at(data, "message") or text_at(error, "message", "name") or text_at(event, "message")
-    status = data.get("statusCode")
-    return (text or str(error or "unknown error")) + (f" (status {status})" if status else "")

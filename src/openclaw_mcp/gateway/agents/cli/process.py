@@ -6,6 +6,7 @@ from typing import Final, Literal, Self
 
 from msgspec import Struct
 
+from ....core.config.agents import AgentSettings
 from ....core.errors import OpenClawError
 from ....core.ports import ProcessGuard
 from ....net.process_streams import KeptOutput, LineOutput
@@ -38,25 +39,18 @@ class CliCommand(Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
 
-class CliTimeouts(Struct, frozen=True, kw_only=True):
-    startup: float = 300.0
-    """Seconds until the first line: a cold CLI, its servers and a slow model's first token."""
-    idle: float = 600.0
-    """Seconds between two lines: two of the four print nothing while a tool works or the model thinks."""
-
-
 class CliProcess:
     """`async with await CliProcess.start(command, …) as program: async for line in program.lines(): …`. Afterwards
     its process group is gone, and so are the descendants that had left it."""
 
-    def __init__(self, process: Process, timeouts: CliTimeouts, output: LineOutput, errors: KeptOutput) -> None:
+    def __init__(self, process: Process, settings: AgentSettings, output: LineOutput, errors: KeptOutput) -> None:
         self._process = process
-        self._timeouts = timeouts
+        self._settings = settings
         self._output = output
         self._errors = errors
 
     @classmethod
-    async def start(cls, command: CliCommand, timeouts: CliTimeouts, guard: ProcessGuard | None = None) -> Self:
+    async def start(cls, command: CliCommand, settings: AgentSettings, guard: ProcessGuard | None = None) -> Self:
         """Raises ProcessStartError."""
         output = LineOutput(max_length=MAX_LINE_LENGTH, max_waiting=MAX_BUFFERED_LINES)
         errors = KeptOutput(tail=STDERR_TAIL)
@@ -67,7 +61,7 @@ class CliProcess:
                 term_grace=TERM_GRACE, kill_wait=KILL_WAIT, strays=True, mark=mark, drain=DRAIN_SECONDS
             ),
         )  # fmt: skip
-        return cls(process, timeouts, output, errors)
+        return cls(process, settings, output, errors)
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,7 +83,8 @@ class CliProcess:
         """Each line; None for one that was dropped for its length. Raises CliSilentError."""
         when: Literal["start", "later"] = "start"
         while True:
-            seconds = self._timeouts.startup if when == "start" else self._timeouts.idle
+            settings = self._settings
+            seconds = settings.runtime_startup_seconds if when == "start" else settings.runtime_idle_seconds
             try:
                 async with asyncio.timeout(seconds):
                     if not await self._output.wait_line():
@@ -102,7 +97,7 @@ class CliProcess:
     async def wait_exit(self) -> None:
         """Wait for the exit of a program that has closed its output. Raises CliSilentError."""
         try:
-            async with asyncio.timeout(self._timeouts.idle):
+            async with asyncio.timeout(self._settings.runtime_idle_seconds):
                 await self._process.wait()
         except TimeoutError:
-            raise CliSilentError("later", self._timeouts.idle) from None
+            raise CliSilentError("later", self._settings.runtime_idle_seconds) from None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ....core.agent import Turn
-from ....core.json_values import content_text
+from ....core.chat_messages import ChatMessage
 from ....core.model import Grant, Json
 
 RECALLED_MESSAGES: Final = 30  # messages for a CLI that starts a new session in an old conversation
@@ -70,9 +70,9 @@ async def format_history(turn: Turn) -> str:
     left = RECALLED_CHARACTERS
     for message in reversed(await turn.load_history(RECALLED_MESSAGES)):
         text = _message_text(message).strip()
-        if message.get("role") not in ("user", "assistant") or not text:
+        if message.role not in ("user", "assistant") or not text:
             continue
-        line = f"{'Person' if message['role'] == 'user' else 'You'}: {text}"
+        line = f"{'Person' if message.role == 'user' else 'You'}: {text}"
         if len(line) > left:
             break
         lines.append(line)
@@ -80,9 +80,8 @@ async def format_history(turn: Turn) -> str:
     return "\n".join(reversed(lines))
 
 
-def _message_text(message: Json) -> str:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
+def _message_text(message: ChatMessage) -> str:
     # With the tool calls, or what an interrupted turn has done already would be done again.
-    called = [f"(called {block.get('name')})" for block in blocks if block.get("type") == "toolCall"]
-    return "\n".join(filter(None, [*called, content_text(content)]))
+    called = [f"(called {block.name})" for block in message.blocks if block.type == "toolCall"]
+    texts = [block.text or "" for block in message.blocks if block.type == "text"]
+    return "\n".join(filter(None, [*called, "\n".join(texts)]))

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -28,19 +28,16 @@ from ....net.tasks import finish
 from . import errors
 from .confinement import filter_environment, prepare_confined_folder, read_workspace_instructions
 from .dialect import CliAdapter, CliTurn, classify_error
+from .environment import base_environment, find_secrets
 from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
 from .process import CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
-from .settings import CliSettings, base_environment, cli_settings, find_secrets
 
 logger = logging.getLogger(__name__)
 
 MAX_TRIES: Final = 4  # starts for one turn, as long as it has produced nothing
-RETRY_REASONS: Final = {
-    "resume": "its session is not found",
-    "store": "another start of it was migrating its store",
-}
+RETRY_REASONS: Final = {"resume": "its session is not found", "store": "another start of it was migrating its store"}
 MOST_CONCURRENT_CLIS: Final = 8  # in one gateway: each takes some hundred megabytes; further turns wait
 EFFORTS: Final[dict[str, Literal["low", "medium", "high"]]] = {
     "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high",
@@ -106,9 +103,8 @@ class CliAgent:
     async def _prepare(self, turn: agent.Turn, stack: AsyncExitStack) -> "PreparedTurn | agent.TurnFailed":
         profile = self._context.get_agent(turn.agent_id)
         check_model_name(_model_name(turn, profile))  # wherever it comes from: it becomes an argument
-        settings = cli_settings(profile.settings)
-        env = base_environment() | dict(settings.env)
-        command = settings.command or self._adapter.program
+        env = base_environment() | profile.settings.runtime_env
+        command = profile.settings.runtime_command or self._adapter.program
         program = await asyncio.to_thread(_find_program, command, env["PATH"])
         if program is None:
             return errors.installation_failure(self._adapter, command)
@@ -125,7 +121,6 @@ class CliAgent:
             adapter=self._adapter,
             turn=turn,
             profile=profile,
-            settings=settings,
             program=program,
             env=env,
             workspace=workspace,
@@ -148,7 +143,6 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     adapter: CliAdapter
     turn: agent.Turn
     profile: AgentProfile
-    settings: CliSettings
     program: str
     env: dict[str, str]
     workspace: Path
@@ -199,7 +193,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
             effort=EFFORTS.get(turn.thinking or ""),
             files=await asyncio.to_thread(_write_attachments, seen, folder),
             server=self.gateway_access.mcp_server if self.gateway_access is not None else None,
-            strict=self.settings.strict or self.confined_folder is not None,
+            strict=self.profile.settings.runtime_strict or self.confined_folder is not None,
             folder=folder,
             confined_folder=self.confined_folder,
             conversation_id=hashlib.sha256(f"{turn.session_key}\0{turn.session_id}".encode()).hexdigest(),
@@ -210,7 +204,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     async def build_command(self, cli_turn: CliTurn) -> CliCommand:
         invocation = await asyncio.to_thread(self.adapter.build_invocation, cli_turn)
         # Arguments that a person added are for the owner's runs: one of them could enable the CLI's tools again.
-        added = () if self.confined_folder else self.settings.args
+        added = () if self.confined_folder else self.profile.settings.runtime_args
         env = filter_environment(self.env, self.adapter) if self.confined_folder else self.env
         return CliCommand(
             argv=[self.program, *invocation.args, *added, *invocation.trailing_args],
@@ -241,7 +235,7 @@ class CliAttempt:
         prepared, adapter = self._prepared, self._prepared.adapter
         try:
             command = await prepared.build_command(self._cli_turn)
-            async with await CliProcess.start(command, prepared.settings.timeouts, prepared.guard) as process:
+            async with await CliProcess.start(command, prepared.profile.settings, prepared.guard) as process:
                 async with aclosing(self._read_events(process)) as events:
                     async for event in events:
                         yield event
@@ -257,8 +251,7 @@ class CliAttempt:
     async def _read_events(self, process: CliProcess) -> AsyncGenerator[agent.AgentEvent]:
         async with aclosing(process.lines()) as lines:
             async for line in lines:
-                decoded = _decode_event(line)
-                for event in self._reader.read_event(decoded) if decoded is not None else ():
+                for event in self._reader.read_line(line) if line is not None else ():
                     self._has_output = self._has_output or isinstance(event, agent.ToolUse | agent.PartialAnswer)
                     yield event
 
@@ -321,17 +314,6 @@ def _decode_resume(resume: str | None, runtime: str, *, confined: bool) -> Resum
         found = msgspec.json.decode(resume or "", type=ResumeState)
         return found if found.runtime == runtime and found.confined is confined else None
     return None
-
-
-def _decode_event(line: bytes | None) -> dict[str, Any] | None:
-    """An event; None for other output."""
-    if line is None:
-        return None
-    try:
-        event = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return event if isinstance(event, dict) else None
 
 
 def _is_visible(attachment: agent.Attachment, media_types: Sequence[str]) -> bool:

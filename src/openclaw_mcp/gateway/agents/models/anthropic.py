@@ -1,13 +1,14 @@
 """Anthropic's Messages API. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ....core.agent import Usage
 from ....core.model import Json
-from ....core.numbers import read_count
+from ....protocol.anthropic_events import AnthropicBlock, AnthropicEvent, AnthropicMessage
 from .errors import error_from_stream
 from .lru import LruCache
 from .messages import (
@@ -15,7 +16,6 @@ from .messages import (
     ImagePart,
     MessagePart,
     ModelAnswer,
-    ModelMessage,
     ModelRequest,
     ModelTool,
     StopKind,
@@ -24,7 +24,7 @@ from .messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from .request_body import encode_image
+from .request_body import encode_image, valid_arguments
 
 VERSION: Final = "2023-06-01"
 MAX_OUTPUT: Final = 8192  # tokens; the API wants a number, and every model allows this one
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AnthropicCodec:
-    """A `Codec`."""
+    """A `ModelCodec`."""
 
     def url(self, base: str) -> str:
         return f"{base.removesuffix('/v1')}/v1/messages"
@@ -72,12 +72,10 @@ class AnthropicCodec:
         return AnthropicReader(request.choice.name)
 
 
-def _tool(tool: ModelTool) -> Json:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-
-
 def _encode_tools(model_tools: tuple[ModelTool, ...]) -> msgspec.Raw:
-    tools = [_tool(offer) for offer in model_tools]
+    tools: list[Json] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in model_tools
+    ]
     tools[-1] |= CACHE_CONTROL
     return msgspec.Raw(_encode(tools))
 
@@ -85,134 +83,122 @@ def _encode_tools(model_tools: tuple[ModelTool, ...]) -> msgspec.Raw:
 _tools = LruCache[ModelTool, msgspec.Raw](_encode_tools)
 
 
-def _messages(request: ModelRequest) -> list[Json]:
+class _WireMessage(Struct):
+    role: str
+    content: list[Json]
+
+
+def _messages(request: ModelRequest) -> list[_WireMessage]:
     """Neighbours of one role become one message: the API wants them to take turns."""
-    messages: list[Json] = []
-    for said in request.messages:
-        content = _content(said, request.choice.name)
-        if not content:
-            continue
-        if messages and messages[-1]["role"] == said.role:
-            messages[-1]["content"] += content
-        else:
-            messages.append({"role": said.role, "content": content})
-    if messages and messages[-1]["content"][-1]["type"] in ("text", "image", "tool_result"):
-        messages[-1]["content"][-1] |= CACHE_CONTROL
+    messages: list[_WireMessage] = []
+    for message in request.messages:
+        blocks = list(_blocks(message.parts, request.choice.name))
+        content = sorted(blocks, key=lambda block: block["type"] != "tool_result")  # results must come first
+        if messages and messages[-1].role == message.role:
+            messages[-1].content += content
+        elif content:
+            messages.append(_WireMessage(message.role, content))
+    if messages and messages[-1].content[-1]["type"] in ("text", "image", "tool_result"):
+        messages[-1].content[-1] |= CACHE_CONTROL
     return messages
 
 
-def _content(message: ModelMessage, origin: str) -> list[Json]:
-    blocks = [block for part in message.parts if (block := _block(part, origin)) is not None]
-    return sorted(blocks, key=lambda block: block["type"] != "tool_result")  # results must come first
+def _blocks(parts: Iterable[MessagePart], origin: str) -> Iterator[Json]:
+    for part in parts:
+        match part:
+            case TextPart(text=text) if text.strip():
+                yield {"type": "text", "text": text}
+            case ImagePart(mime_type=mime_type):
+                source = {"type": "base64", "media_type": mime_type, "data": encode_image(part)}
+                yield {"type": "image", "source": source}
+            case ToolCallPart(id=id, name=name):
+                yield {"type": "tool_use", "id": id, "name": name, "input": msgspec.Raw(valid_arguments(part).encode())}
+            case ToolResultPart(id=id):
+                content, failed = list(_blocks(part.parts, origin)), {"is_error": True} if part.failed else {}
+                yield {"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed}
+            case ThinkingPart(redacted=str() as redacted) if part.origin == origin:
+                yield {"type": "redacted_thinking", "data": redacted}
+            case ThinkingPart(signature=str() as signature) if part.origin == origin:
+                yield {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-def _block(part: MessagePart, origin: str) -> Json | None:
-    match part:
-        case TextPart(text=text):
-            return {"type": "text", "text": text} if text.strip() else None
-        case ImagePart():
-            return _image_block(part)
-        case ToolCallPart():
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
-        case ToolResultPart():
-            inner = [block for p in part.parts if (block := _block(p, origin)) is not None]
-            result: Json = {"type": "tool_result", "tool_use_id": part.id}
-            return result | ({"content": inner} if inner else {}) | ({"is_error": True} if part.failed else {})
-        case ThinkingPart() if part.origin != origin:
-            return None
-        case ThinkingPart(redacted=str() as sealed):
-            return {"type": "redacted_thinking", "data": sealed}
-        case ThinkingPart(signature=str() as signature):
-            return {"type": "thinking", "thinking": part.text, "signature": signature}
-    return None
-
-
-def _image_block(image: ImagePart) -> Json:
-    return {"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": encode_image(image)}}
-
-
-def _arguments(text: str) -> Json:
-    """What the model wrote, when it is an object; it is told elsewhere when it is not."""
-    try:
-        value = msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+_decode = msgspec.json.Decoder(AnthropicEvent).decode
 
 
 class AnthropicReader:
-    """A `Reader`."""
+    """An `AnswerReader`."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._blocks: dict[int, Json] = {}
+        self._blocks: dict[int, AnthropicBlock] = {}
+        self._json_pieces: dict[int, list[str]] = {}
         self._stop: StopKind | None = None
         self._ended = False
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, float] = {}
 
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
-        event: Any = msgspec.json.decode(data)
-        if not isinstance(event, dict):
-            return ()
-        match event.get("type"):
-            case "error":
-                raise error_from_stream(event)
-            case "message_start":
-                self._add_usage((event.get("message") or {}).get("usage"))
-            case "content_block_start":
-                self._blocks[event["index"]] = {"text": "", **event["content_block"], "json": []}
-            case "content_block_delta":
-                return self._append_delta(self._blocks[event["index"]], event["delta"])
-            case "message_delta":
-                self._add_usage(event.get("usage"))
-                reason = (event.get("delta") or {}).get("stop_reason")
+        event = _decode(data)
+        match event:
+            case AnthropicEvent(type="error"):
+                raise error_from_stream({"error": event.error})
+            case AnthropicEvent(type="message_start", message=AnthropicMessage(usage=usage)):
+                self._add_usage(usage)
+            case AnthropicEvent(type="content_block_start", content_block=AnthropicBlock() as block):
+                self._blocks[event.index] = block
+            case AnthropicEvent(type="content_block_delta", delta=AnthropicBlock() as delta):
+                return self._append_delta(event.index, delta)
+            case AnthropicEvent(type="message_delta"):
+                self._add_usage(event.usage)
+                reason = event.delta.stop_reason if event.delta is not None else None
                 self._stop = STOPS.get(reason, "stop") if reason else self._stop
-            case "message_stop":
+            case AnthropicEvent(type="message_stop"):
                 self._ended = True
         return ()
 
-    def _append_delta(self, block: Json, delta: Json) -> Iterable[AnswerDelta]:
-        match delta.get("type"):
+    def _append_delta(self, index: int, delta: AnthropicBlock) -> Iterable[AnswerDelta]:
+        block = self._blocks[index]
+        match delta.type:
             case "text_delta":
-                block["text"] += delta["text"]
-                return (AnswerDelta(delta["text"]),)
+                block.text += delta.text
+                return (AnswerDelta(delta.text),)
             case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
-                return (AnswerDelta(delta["thinking"], is_thinking=True),)
+                block.thinking += delta.thinking
+                return (AnswerDelta(delta.thinking, is_thinking=True),)
             case "signature_delta":
-                block["signature"] = block.get("signature", "") + delta["signature"]
+                block.signature += delta.signature
             case "input_json_delta":
-                block["json"].append(delta["partial_json"])
+                self._json_pieces.setdefault(index, []).append(delta.partial_json)
         return ()
 
     def _add_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._counts |= {name: read_count(count) for name, count in usage.items() if isinstance(count, int | float)}
+            self._counts |= {name: count for name, count in usage.items() if isinstance(count, int | float)}
 
     def answer(self) -> ModelAnswer | None:
         if self._stop is None or not self._ended:
             return None
-        parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block)) is not None]
+        pieces = {index: "".join(found) for index, found in self._json_pieces.items()}
+        found = [self._to_part(block, pieces.get(at, "")) for at, block in sorted(self._blocks.items())]
+        parts = tuple(part for part in found if part is not None)
         counts = self._counts
-        usage = Usage(
+        usage = Usage.from_report(
             input=counts.get("input_tokens", 0),
             output=counts.get("output_tokens", 0),
             cache_read=counts.get("cache_read_input_tokens", 0),
             cache_write=counts.get("cache_creation_input_tokens", 0),
         )
         called = any(isinstance(part, ToolCallPart) for part in parts)
-        return ModelAnswer(parts=tuple(parts), stop="tools" if called else self._stop, usage=usage)
+        return ModelAnswer(parts=parts, stop="tools" if called else self._stop, usage=usage)
 
-    def _part(self, block: Json) -> MessagePart | None:
-        match block.get("type"):
+    def _to_part(self, block: AnthropicBlock, json_text: str) -> MessagePart | None:
+        """`json_text` are the arguments of a tool call that came in pieces."""
+        match block.type:
             case "text":
-                return TextPart(block["text"])
+                return TextPart(block.text)
             case "thinking":
-                thought = ThinkingPart(text=block.get("thinking", ""), origin=self._origin)
-                return msgspec.structs.replace(thought, signature=block.get("signature") or None)
+                return ThinkingPart(text=block.thinking, origin=self._origin, signature=block.signature or None)
             case "redacted_thinking":
-                return ThinkingPart(text="", origin=self._origin, redacted=block.get("data", ""))
+                return ThinkingPart(text="", origin=self._origin, redacted=block.data)
             case "tool_use":
-                whole = "".join(block["json"]) or _encode(block.get("input") or {}).decode()
-                return ToolCallPart(block["id"], block["name"], whole)
+                return ToolCallPart(block.id, block.name, json_text or _encode(block.input or {}).decode())
         return None

@@ -1,4 +1,4 @@
-"""Keys: read from where the config says they are, taken in turns, rested when a provider turns one down."""
+"""Keys: read from where the config has them, used in turns, not used for a while after a provider refused one."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ class KeyRing:
         return list(sources) or [None]
 
     async def read(self, source: KeySource | None) -> str | None:
-        """Raises ModelTrouble that says what to set, and never the key."""
+        """Raises ModelError that names the setting, never the key."""
         if source is None:
             return None
         if source not in self._values:
@@ -58,7 +58,7 @@ class KeyRing:
         return key
 
     def reject(self, source: KeySource | None) -> None:
-        """The provider does not take this key: read it anew when its turn comes."""
+        """The provider refused this key: read it again when its turn comes."""
         if source is not None:
             self._values.pop(source, None)
             self._cooldown_until[source] = time.monotonic() + REJECTION_COOLDOWN

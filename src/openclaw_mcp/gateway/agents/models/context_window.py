@@ -76,12 +76,12 @@ def max_result_chars(window: int) -> int:
 def fit_messages(
     messages: Sequence[ModelMessage], history_count: int, budget: int, estimator: TokenEstimator
 ) -> tuple[list[ModelMessage], int] | None:
-    """The conversation within `space` tokens, and how many of the first `before` messages were left out.
+    """The conversation within `budget` tokens, and how many of the first `history_count` messages were left out.
 
     Earlier turns go first, whole, the oldest first; then older results of the present turn are cut short. None: even
     so it does not fit.
     """
-    sizes = [estimator.size(said) for said in messages]
+    sizes = [estimator.size(message) for message in messages]
     total = sum(sizes)
     if total <= budget:
         return list(messages), 0
@@ -101,11 +101,11 @@ def _shorten_results(
     messages: list[ModelMessage], budget: int, estimator: TokenEstimator, *, dropped: int
 ) -> tuple[list[ModelMessage], int] | None:
     total = sum(map(estimator.size, messages))
-    for place, said in enumerate(messages[:-1]):
+    for place, message in enumerate(messages[:-1]):
         if total <= budget:
             break
-        shorter = ModelMessage(said.role, tuple(_shorten_part(part) for part in said.parts))
-        total -= estimator.size(said) - estimator.size(shorter)
+        shorter = ModelMessage(message.role, tuple(_shorten_part(part) for part in message.parts))
+        total -= estimator.size(message) - estimator.size(shorter)
         messages[place] = shorter
     return (messages, dropped) if total <= budget else None
 

@@ -1,4 +1,4 @@
-"""What goes wrong with models, sorted by what can be done about it. Pure."""
+"""Errors of models, classified by what can be done about them. Pure."""
 
 import re
 import time
@@ -15,7 +15,11 @@ ModelErrorKind = Literal[
 ]  # fmt: skip
 TRANSIENT_KINDS: Final = frozenset(("overloaded", "timeout", "network", "dropped"))
 """Kinds that may be gone a moment later."""
-MAX_QUOTE_LENGTH: Final = 300  # characters of a provider's own words that are passed on
+MAX_QUOTE_LENGTH: Final = 300  # characters of a provider's own error text that are passed on
+
+KINDS_BY_STATUS: Final[Mapping[int, ModelErrorKind]] = {
+    401: "auth", 402: "auth", 403: "auth", 404: "not_found", 408: "timeout", 413: "context_length",
+}  # fmt: skip
 
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|window|overflow|size)|(too many|maximum).{0,20}(tokens|context)|token limit|"
@@ -26,6 +30,9 @@ _RATE = re.compile(r"rate.?limit|too many requests|quota|resource.?exhausted", r
 _AUTH = re.compile(r"authentication|unauthorized|permission|invalid.{0,10}key|forbidden", re.IGNORECASE)
 _BUSY = re.compile(r"overloaded|unavailable|server_error|api_error|internal|timeout", re.IGNORECASE)
 _MISSING = re.compile(r"model.{0,40}not.{0,5}found|not_found|does not exist|unknown model", re.IGNORECASE | re.DOTALL)
+KINDS_BY_TEXT: Final[tuple[tuple[re.Pattern[str], ModelErrorKind], ...]] = (
+    (_OVERFLOW, "context_length"), (_RATE, "rate_limit"), (_BUSY, "overloaded"), (_AUTH, "auth"),
+)  # fmt: skip
 
 
 class ModelError(OpenClawError):
@@ -61,32 +68,18 @@ def error_from_response(status: int, body: bytes, headers: Mapping[str, str]) ->
 def error_from_stream(error: Any) -> ModelError:
     """What an error in the middle of a stream means."""
     kind, message = _parse_error(error)
-    said = f"{kind} {message}"
-    sort: ModelErrorKind = "bad_request"
-    for pattern, meaning in (
-        (_OVERFLOW, "context_length"), (_RATE, "rate_limit"), (_BUSY, "overloaded"), (_AUTH, "auth"),
-    ):  # fmt: skip
-        if pattern.search(said):
-            sort = meaning  # type: ignore[assignment]  # the words are those of Kind
-            break
-    return ModelError(message or kind or "the model reported an error", kind=sort)
+    found = (meaning for pattern, meaning in KINDS_BY_TEXT if pattern.search(f"{kind} {message}"))
+    return ModelError(message or kind or "the model reported an error", kind=next(found, "bad_request"))
 
 
 def _kind_by_status(status: int, text: str) -> ModelErrorKind:
-    match status:
-        case 401 | 402 | 403:
-            return "auth"
-        case 413:
-            return "context_length"
-        case 408:
-            return "timeout"
-        case 429:
-            # Some say "too many" of tokens in one request, which waiting does not cure.
-            return "context_length" if re.search(r"context.?length|prompt is too long", text) else "rate_limit"
-        case 404:
-            return "not_found"
-        case _ if status >= 500:
-            return "overloaded"
+    if status == 429:
+        # Some say "too many" of tokens in one request, which waiting does not cure.
+        return "context_length" if re.search(r"context.?length|prompt is too long", text) else "rate_limit"
+    if status in KINDS_BY_STATUS:
+        return KINDS_BY_STATUS[status]
+    if status >= 500:
+        return "overloaded"
     if _OVERFLOW.search(text):
         return "context_length"
     return "not_found" if _MISSING.search(text) else "bad_request"

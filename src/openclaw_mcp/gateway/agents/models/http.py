@@ -10,7 +10,6 @@ from ....protocol.sse import SseEventTooLong, SseParser
 from .errors import ModelError, error_from_response
 from .messages import AnswerDelta, AnswerReader, ModelAnswer, ModelCodec, ModelRequest
 from .request_body import RequestBody
-from .settings import ModelProvider
 
 MAX_CONNECTIONS: Final = 1000  # at once; sessions beyond it wait for one, within their run's own time
 MAX_IDLE_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
@@ -44,6 +43,7 @@ class ModelHttpClient:
         A cancelled wait closes the connection, by which a provider learns that the answer is not wanted any more.
         """
         provider, begun = request.choice.provider, False
+        where = provider.base_url.partition("?")[0]
         reader = codec.create_reader(request)
         body = RequestBody(codec.encode_body(request), request.messages)
         headers = {**HEADERS, **codec.headers(key), **dict(provider.headers)}
@@ -60,14 +60,16 @@ class ModelHttpClient:
         except InvalidAddress as exc:
             raise ModelError(f"models.providers.{provider.name}.baseUrl {exc}", kind="bad_request") from None
         except InvalidHeader:
-            where = f"a header of models.providers.{provider.name}, or its key,"
-            raise ModelError(f"{where} holds a line break; write it on one line", kind="bad_request") from None
+            source = f"a header of models.providers.{provider.name}, or its key,"
+            raise ModelError(f"{source} holds a line break; write it on one line", kind="bad_request") from None
         except CannotReach as exc:
-            raise _unreachable_error(provider, str(exc)) from None
+            silence = f"no server answers at {where}; is it running, and is that its address?"
+            raise ModelError(f"{where}: {exc}" if str(exc) else silence, kind="network") from None
         except ConnectionTimeout:
-            raise ModelError(f"it said nothing for {provider.idle_limit:g} s", kind="timeout") from None
+            raise ModelError(f"it sent nothing for {provider.idle_limit:g} s", kind="timeout") from None
         except ConnectionBroken:
-            raise _incomplete_error() if begun else _connection_error(provider) from None
+            failed = ModelError(f"the connection to {where} failed", kind="network")
+            raise _incomplete_error() if begun else failed from None
         answer = reader.answer()
         if answer is None:
             raise _incomplete_error()
@@ -100,22 +102,8 @@ def parse_event(reader: AnswerReader, data: bytes) -> tuple[AnswerDelta, ...]:
         raise ModelError("it sent something that is no answer of this API", kind="dropped") from None
 
 
-def _unreachable_error(provider: ModelProvider, reason: str) -> ModelError:
-    where = _provider_address(provider)
-    text = f"{where}: {reason}" if reason else f"nobody answers at {where}; is it running, and is that its address?"
-    return ModelError(text, kind="network")
-
-
-def _connection_error(provider: ModelProvider) -> ModelError:
-    return ModelError(f"the connection to {_provider_address(provider)} failed", kind="network")
-
-
 def _incomplete_error() -> ModelError:
     return ModelError("the answer broke off in the middle", kind="dropped")
-
-
-def _provider_address(provider: ModelProvider) -> str:
-    return provider.base_url.partition("?")[0]
 
 
 def _redact_key(key: str | None, error: ModelError) -> ModelError:

@@ -1,4 +1,4 @@
-"""What was made of some tools, kept while they are the same: they are many, weigh much and seldom change."""
+"""Values computed from a list of tools, cached while it is the same: such lists are large and seldom change."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 CachedValue = TypeVar("CachedValue")
 
-MOST_ENTRIES: Final = 16  # different menus at a time: agents differ in what they may use, their sessions seldom do
+MOST_ENTRIES: Final = 16  # different lists at a time: agents differ in the tools they may use, their sessions seldom do
 
 
 class LruCache(Generic[Item, CachedValue]):

@@ -1,9 +1,9 @@
-"""A conversation with a model in nobody's dialect: what was said, what is asked, what comes back."""
+"""A conversation with a model, independent of any API: messages, requests, answers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ....core.agent import Usage
 from ....core.model import Json
@@ -96,10 +96,10 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
 
 
 class AnswerReader(Protocol):
-    """Takes in one answer, event by event."""
+    """Reads one answer, event by event."""
 
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
-        """Take in the data of one event. Raises ModelTrouble when it tells of an error."""
+        """Read the data of one event. Raises ModelError when it reports an error."""
 
     def answer(self) -> ModelAnswer | None:
         """The answer once it is whole; None when the stream ended before it was."""
@@ -113,9 +113,18 @@ class ModelCodec(Protocol):
     def headers(self, key: str | None) -> dict[str, str]: ...
 
     def encode_body(self, request: ModelRequest) -> bytes:
-        """JSON; pictures as `body.written` says."""
+        """JSON; images as `request_body.encode_image` writes them."""
 
     def create_reader(self, request: ModelRequest) -> AnswerReader: ...
+
+
+def replace_images(part: MessagePart, note: TextPart) -> MessagePart:
+    """The part with a note in place of each image, in a tool's result as well."""
+    if isinstance(part, ImagePart):
+        return note
+    if isinstance(part, ToolResultPart) and any(isinstance(inner, ImagePart) for inner in part.parts):
+        return structs.replace(part, parts=tuple(note if isinstance(p, ImagePart) else p for p in part.parts))
+    return part
 
 
 def join_text(parts: Iterable[MessagePart]) -> str:

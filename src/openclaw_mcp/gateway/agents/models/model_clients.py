@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 FIRST_WAIT: Final = 0.25  # seconds before the first new try; doubles with each
 MAX_WAIT: Final = 8.0
 LONGEST_RETRY_AFTER: Final = 60.0  # seconds; a provider that asks for a longer wait is given up on
-MAX_SHRINKS: Final = 3  # times a conversation is made smaller because the provider says so
+MAX_SHRINKS: Final = 3  # times a conversation is made smaller because the provider refuses it
 CODECS: Final[Mapping[ModelApi, ModelCodec]] = {"openai": OpenAICodec(), "anthropic": AnthropicCodec()}
 
 
 class ModelClients:
-    """What every turn shares: the wire and the keys' standing. Lives as long as the runtimes do."""
+    """What all turns share: connections, and which keys were refused. Open as long as the runtimes are."""
 
     def __init__(self) -> None:
         self.http = ModelHttpClient()
@@ -43,10 +43,10 @@ class ModelClients:
 
 
 class StreamHandler(NamedTuple):
-    """Whoever listens while an answer comes."""
+    """The handlers of an answer while it comes."""
 
     on_start: Callable[[ModelChoice], None]
-    """A model is asked; whatever an earlier try said is void."""
+    """A model is asked; the text of an earlier attempt is void."""
     on_delta: Callable[[AnswerDelta], None]
 
 
@@ -66,7 +66,7 @@ class ModelFailover:
     async def ask(self, prepare: Callable[[ModelChoice, int], ModelRequest], handler: StreamHandler) -> ModelAnswer:
         """The answer. `prepare` makes the question for a model, smaller the higher its second argument.
 
-        Raises the ModelTrouble of the first model when no model answers: that is the one to be put right.
+        Raises the ModelError of the first model when no model answers: that is the one to be put right.
         """
         first: ModelError | None = None
         while True:

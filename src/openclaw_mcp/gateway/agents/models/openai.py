@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from ....core.agent import Usage
+from ....core.lenient import decode_lenient
 from ....core.model import Json
-from ....core.numbers import read_count
 from .errors import error_from_stream
 from .lru import LruCache
 from .messages import (
@@ -25,7 +26,7 @@ from .messages import (
     ToolResultPart,
     join_text,
 )
-from .request_body import encode_image
+from .request_body import encode_image, valid_arguments
 
 EFFORTS: Final = {"minimal": "minimal", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 STOPS: Final[dict[str, StopKind]] = {
@@ -37,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class OpenAICodec:
-    """A `Codec`."""
+    """A `ModelCodec`."""
 
     def url(self, base: str) -> str:
         return f"{base}/chat/completions"
@@ -47,7 +48,7 @@ class OpenAICodec:
 
     def encode_body(self, request: ModelRequest) -> bytes:
         card = request.choice.model
-        body: Json = {"model": card.id, "messages": _messages(request)}
+        body: Json = {"model": card.id, "messages": list(_messages(request))}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.tools:
             body["tools"] = _tools(request.tools)
@@ -63,90 +64,129 @@ class OpenAICodec:
         return OpenAIReader(request.choice.name)
 
 
-def _tool(tool: ModelTool) -> Json:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-    }
+def _encode_tools(tools: tuple[ModelTool, ...]) -> msgspec.Raw:
+    functions = [{"name": tool.name, "description": tool.description, "parameters": tool.schema} for tool in tools]
+    return msgspec.Raw(_encode([{"type": "function", "function": function} for function in functions]))
 
 
-_tools = LruCache[ModelTool, msgspec.Raw](lambda offers: msgspec.Raw(_encode([_tool(offer) for offer in offers])))
+_tools = LruCache[ModelTool, msgspec.Raw](_encode_tools)
 
 
-def _messages(request: ModelRequest) -> list[Json]:
-    messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
-    for said in request.messages:
-        messages += _assistant(said) if said.role == "assistant" else _user(said)
-    return messages
+class _WireMessage(Struct):
+    role: str
+    content: Any
+    tool_calls: Any = UNSET
+    tool_call_id: str | UnsetType = UNSET
 
 
-def _assistant(message: ModelMessage) -> Iterator[Json]:
+def _messages(request: ModelRequest) -> Iterator[_WireMessage]:
+    if request.system:
+        yield _WireMessage("system", request.system)
+    for message in request.messages:
+        yield from _assistant(message) if message.role == "assistant" else _user(message)
+
+
+def _assistant(message: ModelMessage) -> Iterator[_WireMessage]:
     text = join_text(message.parts)
+    parts = [part for part in message.parts if isinstance(part, ToolCallPart)]
     calls = [
-        {
-            "id": part.id,
-            "type": "function",
-            "function": {"name": part.name, "arguments": _valid_arguments(part.arguments)},
-        }
-        for part in message.parts
-        if isinstance(part, ToolCallPart)
+        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": valid_arguments(part)}}
+        for part in parts
     ]
     if calls:
-        yield {"role": "assistant", "content": text or None, "tool_calls": calls}
+        yield _WireMessage("assistant", text or None, tool_calls=calls)
     elif text:
-        yield {"role": "assistant", "content": text}
+        yield _WireMessage("assistant", text)
 
 
-def _valid_arguments(arguments: str) -> str:
-    """What the model wrote, unless it is nothing a server would read back to it."""
-    try:
-        return arguments if isinstance(msgspec.json.decode(arguments), dict) else "{}"
-    except (msgspec.DecodeError, RecursionError):
-        return "{}"
-
-
-def _user(message: ModelMessage) -> Iterator[Json]:
+def _user(message: ModelMessage) -> Iterator[_WireMessage]:
     """Results first, each a message of its own; a result holds no picture, so those follow together."""
-    pictures: list[ImagePart] = []
+    pictures: list[TextPart | ImagePart] = []
     for part in message.parts:
         if isinstance(part, ToolResultPart):
             text = "\n".join(inner.text for inner in part.parts if isinstance(inner, TextPart))
             shown = [inner for inner in part.parts if isinstance(inner, ImagePart)]
             pictures += shown
             text = text or ("(see the image below)" if shown else "(nothing)")
-            yield {"role": "tool", "tool_call_id": part.id, "content": f"Error: {text}" if part.failed else text}
+            yield _WireMessage("tool", f"Error: {text}" if part.failed else text, tool_call_id=part.id)
     if pictures:
-        yield {"role": "user", "content": [{"type": "text", "text": TOOL_IMAGES_TEXT}, *map(_image_block, pictures)]}
+        yield _WireMessage("user", list(map(_block, [TextPart(TOOL_IMAGES_TEXT), *pictures])))
     own = [part for part in message.parts if isinstance(part, TextPart | ImagePart)]
     if any(isinstance(part, ImagePart) for part in own):
-        content = [_image_block(p) if isinstance(p, ImagePart) else {"type": "text", "text": p.text} for p in own]
-        yield {"role": "user", "content": content}
+        yield _WireMessage("user", list(map(_block, own)))
     elif own:
-        yield {"role": "user", "content": "\n\n".join(part.text for part in own if isinstance(part, TextPart))}
+        yield _WireMessage("user", "\n\n".join(part.text for part in own if isinstance(part, TextPart)))
 
 
-def _image_block(image: ImagePart) -> Json:
-    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{encode_image(image)}"}}
+def _block(part: TextPart | ImagePart) -> Json:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{encode_image(part)}"}}
 
 
-class _PartialCall:
+class _Function(Struct, frozen=True):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _CallPiece(Struct, frozen=True):
+    index: int | str | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct, frozen=True):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[_CallPiece, ...] | None = None
+
+
+class _Choice(Struct, frozen=True):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(Struct, frozen=True):
+    cached_tokens: float | None = None
+
+
+class _TokenCounts(Struct, frozen=True):
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    def to_usage(self) -> Usage:
+        cached = (self.prompt_tokens_details and self.prompt_tokens_details.cached_tokens) or 0
+        fresh = max(0, (self.prompt_tokens or 0) - cached)
+        return Usage.from_report(input=fresh, output=self.completion_tokens or 0, cache_read=cached)
+
+
+class _Chunk(Struct, frozen=True):
+    error: Any = None
+    usage: _TokenCounts | None = None
+    choices: tuple[_Choice, ...] | None = None
+
+
+class _PartialCall(Struct):
     """A call of a tool while it is written."""
 
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = []
 
 
 class OpenAIReader:
-    """A `Reader`. Also takes an answer that did not stream."""
+    """An `AnswerReader`. Also takes an answer that did not stream."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[_PartialCall] = []
-        self._calls_by_index: dict[Any, _PartialCall] = {}
+        self._calls_by_index: dict[int | str | None, _PartialCall] = {}
         self._stop: StopKind | None = None
         self._has_refusal = False
         self._usage = Usage()
@@ -154,45 +194,40 @@ class OpenAIReader:
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
         if data.strip() == b"[DONE]":
             return ()
-        chunk: Any = msgspec.json.decode(data)
-        if not isinstance(chunk, dict):
-            return ()
-        if chunk.get("error"):
-            raise error_from_stream(chunk["error"])
-        if isinstance(chunk.get("usage"), dict):
-            self._usage = _usage(chunk["usage"])
-        heard: list[AnswerDelta] = []
-        for choice in chunk.get("choices") or ():
-            heard += self._read_delta(choice.get("delta") or choice.get("message") or {})
-            if choice.get("finish_reason"):
-                self._stop = STOPS.get(choice["finish_reason"], "stop")
-        return heard
+        chunk = decode_lenient(data, _Chunk)
+        if chunk.error:
+            raise error_from_stream(chunk.error)
+        if chunk.usage is not None:
+            self._usage = chunk.usage.to_usage()
+        deltas: list[AnswerDelta] = []
+        for choice in chunk.choices or ():
+            deltas += self._read_delta(choice.delta or choice.message or _Delta())
+            if choice.finish_reason:
+                self._stop = STOPS.get(choice.finish_reason, "stop")
+        return deltas
 
-    def _read_delta(self, delta: Json) -> Iterator[AnswerDelta]:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if thought and isinstance(thought, str):
+    def _read_delta(self, delta: _Delta) -> Iterator[AnswerDelta]:
+        if thought := delta.reasoning_content or delta.reasoning:
             self._thinking.append(thought)
             yield AnswerDelta(thought, is_thinking=True)
-        text = delta.get("content") or delta.get("refusal")
-        self._has_refusal = self._has_refusal or bool(delta.get("refusal"))
-        if text and isinstance(text, str):
+        self._has_refusal = self._has_refusal or bool(delta.refusal)
+        if text := delta.content or delta.refusal:
             self._text.append(text)
             yield AnswerDelta(text)
-        for piece in delta.get("tool_calls") or ():
+        for piece in delta.tool_calls or ():
             self._add_call(piece)
 
-    def _add_call(self, piece: Json) -> None:
+    def _add_call(self, piece: _CallPiece) -> None:
         """Pieces of one call share an index; some servers give every whole call the same one, or none."""
-        index, id = piece.get("index"), piece.get("id")
-        call = self._calls_by_index.get(index if index is not None else id)
-        if call is None or (id and call.id and id != call.id):
-            call = self._calls_by_index[index if index is not None else id] = _PartialCall()
+        index = piece.index if piece.index is not None else piece.id
+        call = self._calls_by_index.get(index)
+        if call is None or (piece.id and call.id and piece.id != call.id):
+            call = self._calls_by_index[index] = _PartialCall()
             self._calls.append(call)
-        function = piece.get("function") or {}
-        call.id = call.id or id or ""
-        call.name = call.name or function.get("name") or ""
-        written = function.get("arguments")
-        if written:
+        function = piece.function or _Function()
+        call.id = call.id or piece.id or ""
+        call.name = call.name or function.name or ""
+        if written := function.arguments:
             call.arguments.append(written if isinstance(written, str) else _encode(written).decode())
 
     def answer(self) -> ModelAnswer | None:
@@ -207,10 +242,3 @@ class OpenAIReader:
             parts.append(ToolCallPart(call.id or f"call{number:05d}", call.name, "".join(call.arguments)))
         stop: StopKind = "tools" if self._calls else "refusal" if self._has_refusal else self._stop
         return ModelAnswer(parts=tuple(parts), stop=stop, usage=self._usage)
-
-
-def _usage(counts: Json) -> Usage:
-    details = counts.get("prompt_tokens_details")
-    cached = read_count(details.get("cached_tokens")) if isinstance(details, dict) else 0
-    read, written = read_count(counts.get("prompt_tokens")), read_count(counts.get("completion_tokens"))
-    return Usage(input=max(0, read - cached), output=written, cache_read=cached)

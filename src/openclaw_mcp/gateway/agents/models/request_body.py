@@ -6,26 +6,37 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .messages import ImagePart, MessagePart, ModelMessage, ToolResultPart
+import msgspec
+
+from .messages import ImagePart, MessagePart, ModelMessage, ToolCallPart, ToolResultPart
 
 PLACEHOLDER: Final = secrets.token_hex(16)
-"""Where a picture goes. Random, so that no message can hold it."""
+"""The place of a picture. Random, so that no message can hold it."""
 CHUNK_SIZE: Final = 3 << 14  # bytes of a picture written at a time; of three, so that the pieces join without padding
 
 _PLACEHOLDER_PATTERN = re.compile(f"{PLACEHOLDER}-([0-9]+)-".encode())
 
 
 def encode_image(image: ImagePart) -> str:
-    """A picture's base64, or what stands for it until the body is sent."""
+    """A picture's base64, or a placeholder for it until the body is sent."""
     return image.data if isinstance(image.data, str) else f"{PLACEHOLDER}-{id(image.data)}-"
+
+
+def valid_arguments(call: ToolCallPart) -> str:
+    """The arguments as the model wrote them; an empty object where they are nothing a server would read back to it. The
+    model learns of that by the call's result."""
+    try:
+        return call.arguments if isinstance(msgspec.json.decode(call.arguments), dict) else "{}"
+    except (msgspec.DecodeError, RecursionError):
+        return "{}"
 
 
 class RequestBody:
     """Iterates over the body's bytes, any number of times."""
 
     def __init__(self, text: bytes, messages: Sequence[ModelMessage]) -> None:
-        """`text` is JSON in which the pictures of `talk` are as `written` says."""
-        pictures = {id(data): data for said in messages for data in _image_bytes(said.parts)}
+        """`text` is JSON in which the pictures of `messages` are as `encode_image` writes them."""
+        pictures = {id(data): data for message in messages for data in _image_bytes(message.parts)}
         self._texts: list[bytes] = []
         self._images: list[bytes] = []
         for number, piece in enumerate(_PLACEHOLDER_PATTERN.split(text) if pictures else (text,)):

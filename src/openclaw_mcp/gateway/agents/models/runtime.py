@@ -1,6 +1,7 @@
 """The runtimes `openai` and `anthropic`: an agent's turn with whichever of its models answers."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from .turn_loop import AgentLoop
 MAX_INSTRUCTIONS_LENGTH: Final = 60_000  # characters of a workspace's own instructions
 MAX_INSTRUCTIONS_BYTES: Final = 4 << 20  # bytes of their file; a larger one holds something else
 INSTRUCTIONS: Final = "AGENTS.md"
-"""What a workspace tells every agent that works in it."""
+"""The file of a workspace with instructions for every agent that works in it."""
 
 
 class ModelRuntime:
@@ -35,23 +36,17 @@ class ModelRuntime:
         self._roster = roster
         self._provider_cache: tuple[Config, Mapping[str, ModelProvider]] | None = None
 
-    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
-        async def work(tell: EmitEvent) -> AgentEvent:
-            card = self._roster().get_agent(turn.agent_id)
-            try:
-                choices, limits = self._choices(turn, card), card.settings.limits
-                return await AgentLoop(
-                    turn, self._clients, choices, limits, system=_system_prompt(turn, card), emit=tell
-                ).run()
-            except OpenClawError as exc:
-                return TurnFailed(message=f"The agent {card.id} can't answer: {exc}.")
+    def run(self, turn: Turn) -> AsyncGenerator[AgentEvent, None]:
+        return stream_events(partial(self._run_turn, turn))
 
-        events = stream_events(work)
+    async def _run_turn(self, turn: Turn, emit: EmitEvent) -> AgentEvent:
+        profile = self._roster().get_agent(turn.agent_id)
         try:
-            async for event in events:
-                yield event
-        finally:
-            await events.aclose()
+            choices, system = self._choices(turn, profile), _system_prompt(turn, profile)
+            loop = AgentLoop(turn, self._clients, choices, profile.settings.limits, system=system, emit=emit)
+            return await loop.run()
+        except OpenClawError as exc:
+            return TurnFailed(message=f"The agent {profile.id} can't answer: {exc}.")
 
     def _providers(self) -> Mapping[str, ModelProvider]:
         config = self._config()
@@ -60,12 +55,12 @@ class ModelRuntime:
         return self._provider_cache[1]
 
     def _choices(self, turn: Turn, profile: AgentProfile) -> list[ModelChoice]:
-        """Those the run is judged by; where nobody judges, the session's model or the agent's, and its fallbacks."""
+        """Those whose rules hold for the run; without such, the session's model or the agent's, and its fallbacks."""
         providers = self._providers()
-        words = turn.candidate_models or candidate_models(self.id, profile.settings.model, providers, turn.model)
-        if not words:
+        names = turn.candidate_models or candidate_models(self.id, profile.settings.model, providers, turn.model)
+        if not names:
             raise BadRequest(f"it has no model; set agents.defaults.model, such as {self.id}/MODEL")
-        choices = [choose_model(word, providers) for word in words]
+        choices = [choose_model(name, providers) for name in names]
         for choice in choices:
             if choice.provider.api == "openclaw":
                 raise BadRequest(f"{choice.name} is another gateway, which only an agent of its own can ask")
@@ -83,8 +78,8 @@ def _system_prompt(turn: Turn, profile: AgentProfile) -> str:
 
 
 def _workspace_instructions(folder: Path) -> str:
-    """The workspace's own words. A link in it that leads out of it is not followed: they go to the model, and with its
-    answers to whoever asked."""
+    """The workspace's own instructions. A link in it that leads out of it is not followed: its target would reach the
+    model, and with its answers the person who asked."""
     try:
         found = read_file(INSTRUCTIONS, FileAccess(folders=(folder,)), max_bytes=MAX_INSTRUCTIONS_BYTES)
     except FileRefused:

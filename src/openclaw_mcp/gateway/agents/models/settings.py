@@ -6,15 +6,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, convert
 
-from ....core.config.models import (
-    ApiKey,
-    EnvironmentKey,
-    FileKey,
-    KeyringKey,
-    ModelEntry,
-    ModelsConfig,
-    ProviderEntry,
-)
+from ....core.config import models as config
 from ....core.errors import BadRequest
 from ....core.providers import BUILTIN_PROVIDERS, ModelApi, provider_api, split_model_name
 
@@ -48,7 +40,7 @@ class TokenCost(Struct, frozen=True, rename="camel"):
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
     id: str
-    window: int = ModelEntry(id="").context_window
+    window: int = config.ModelEntry(id="").context_window
     max_output: int | None = None
     accepts_images: bool = True
     """Whether it takes images."""
@@ -63,7 +55,7 @@ class ModelProvider(Struct, frozen=True, kw_only=True):
     keys: tuple[KeySource, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     models: tuple[ModelInfo, ...] = ()
-    idle_limit: float = ProviderEntry().timeout_seconds
+    idle_limit: float = config.ProviderEntry().timeout_seconds
 
     def find_model(self, id: str) -> ModelInfo:
         return next((model for model in self.models if model.id == id), ModelInfo(id=id))
@@ -80,15 +72,15 @@ class ModelChoice(Struct, frozen=True):
         return f"{self.provider.name}/{self.model.id}"
 
 
-def read_providers(models: ModelsConfig) -> dict[str, ModelProvider]:
+def read_providers(models: config.ModelsConfig) -> dict[str, ModelProvider]:
     """Every provider by name: the well-known ones, overlaid by `models.providers`."""
     return {
-        name: _read_provider(name, models.providers.get(name, ProviderEntry()))
+        name: _read_provider(name, models.providers.get(name, config.ProviderEntry()))
         for name in (*BUILTIN_PROVIDERS, *models.providers)
     }
 
 
-def _read_provider(name: str, entry: ProviderEntry) -> ModelProvider:
+def _read_provider(name: str, entry: config.ProviderEntry) -> ModelProvider:
     base, variable = KNOWN_PROVIDERS.get(name, ("", None))
     written = entry.api_key if isinstance(entry.api_key, tuple) else (entry.api_key,)
     keys = tuple(_read_key(one) for one in written if one)
@@ -103,19 +95,19 @@ def _read_provider(name: str, entry: ProviderEntry) -> ModelProvider:
     )
 
 
-def _read_key(written: ApiKey) -> KeySource:
+def _read_key(written: config.ApiKey) -> KeySource:
     match written:
-        case EnvironmentKey():
+        case config.EnvironmentKey():
             return KeySource("env", written.id)
-        case FileKey():
+        case config.FileKey():
             return KeySource("file", written.path, written.id)
-        case KeyringKey():
+        case config.KeyringKey():
             return KeySource("keyring", written.service, written.id)
     unset = _UNRESOLVED.fullmatch(written)  # a variable the environment has was replaced when the config was read
     return KeySource("env", unset[1]) if unset else KeySource("value", written)
 
 
-def _read_model(entry: ModelEntry) -> ModelInfo:
+def _read_model(entry: config.ModelEntry) -> ModelInfo:
     cost = {name: float(entry.cost.get(name) or 0) for name in ("input", "output", "cacheRead", "cacheWrite")}
     return ModelInfo(
         id=entry.id,

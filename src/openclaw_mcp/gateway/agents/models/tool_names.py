@@ -7,7 +7,7 @@ from ....core.tool_naming import MAX_TOOL_NAME, replace_unsafe
 
 
 def api_tool_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Each name's spelling, no two the same. One that is fine as it is keeps it, whatever others would like."""
+    """Each name's spelling, no two the same. A valid name keeps its own, also when another would get the same."""
     names = list(names)
     spelling = {name: name for name in names if 0 < len(name) <= MAX_TOOL_NAME and replace_unsafe(name, "") == name}
     taken = set(spelling)

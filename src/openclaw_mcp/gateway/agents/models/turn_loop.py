@@ -5,16 +5,24 @@ from typing import Final
 
 import msgspec
 
-from ....core.agent import AgentEvent, ModelSelected, Notice, PartialAnswer, ThinkingText, Turn, TurnFailed, Usage
-from ....core.agent import TurnCompleted as Answered
+from ....core.agent import (
+    AgentEvent,
+    ModelSelected,
+    Notice,
+    PartialAnswer,
+    ThinkingText,
+    Turn,
+    TurnCompleted,
+    TurnFailed,
+    Usage,
+)
+from ....core.chat_messages import ChatMessage
 from ....core.config.agents import ModelRunLimits
-from ....core.model import Json
 from . import context_window, history
 from .errors import ContextOverflow, ModelError
 from .event_stream import EmitEvent
 from .messages import (
     AnswerDelta,
-    ImagePart,
     MessagePart,
     ModelAnswer,
     ModelMessage,
@@ -22,14 +30,22 @@ from .messages import (
     ModelTool,
     TextPart,
     ToolCallPart,
-    ToolResultPart,
+    replace_images,
 )
 from .model_clients import ModelClients, ModelFailover, StreamHandler
 from .settings import ModelChoice
 from .turn_tools import TurnTools
 
-SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider says it is too long
+SHRINK_FACTOR: Final = 0.6  # of its size is left to a conversation each time a provider refuses it as too long
 IMAGE_UNSUPPORTED: Final = TextPart("[an image; this model does not see images]")
+
+NO_ANSWER: Final = "The model {model} did not answer: {reason}"
+MESSAGES: Final = {
+    "limit": "The agent was stopped: {reason}.",
+    "auth": "The model {model} can't be used: its provider refuses us or no key is set: {reason}",
+    "rate_limit": "The model {model} is asked too often, or its quota is used up: {reason}",
+    "context_length": "The conversation is too long for the model {model}: {reason}",
+}
 
 
 class AgentLoop:
@@ -55,12 +71,12 @@ class AgentLoop:
         self._messages: list[ModelMessage] = []
         self._history_count = 0
         """How many of them are from earlier turns."""
-        self._recalled: Sequence[Json] = ()
+        self._recalled: Sequence[ChatMessage] = ()
         self._model_tools: Sequence[ModelTool] = ()
         self._estimated = 0
         self._text = ""
         self._text_before = ""
-        """What was said before the answer that comes now."""
+        """The text of the answers before the present one."""
         self._answering_model: ModelChoice | None = None
         self._usage = Usage()
         self._model_calls = self._tool_calls = self._call_count = 0
@@ -86,11 +102,10 @@ class AgentLoop:
                 if self._tool_calls > self._limits.tool_calls:
                     raise _limit_error(f"it called tools more than {self._limits.tool_calls} times", "toolCalls")
                 most = context_window.max_result_chars(self._failover.current.model.window)
-                self._messages.append(
-                    ModelMessage("user", await self._turn_tools.call_all(answer.calls, max_chars=most))
-                )
+                results = await self._turn_tools.call_all(answer.calls, max_chars=most)
+                self._messages.append(ModelMessage("user", results))
             elif answer.stop != "pause":
-                return Answered(text=self._text, stop_reason=answer.stop, usage=self._usage)
+                return TurnCompleted(text=self._text, stop_reason=answer.stop, usage=self._usage)
 
     async def _load_history(self) -> None:
         self._model_tools = await self._turn_tools.list_tools()
@@ -128,13 +143,10 @@ class AgentLoop:
         if not isinstance(part, ToolCallPart):
             return part
         self._call_count += 1
-        unique = (
-            part
-            if part.id not in self._ids
-            else ToolCallPart(f"{part.id}{self._call_count}", part.name, part.arguments)
-        )
-        self._ids.add(unique.id)
-        return unique
+        if part.id in self._ids:
+            part = ToolCallPart(f"{part.id}{self._call_count}", part.name, part.arguments)
+        self._ids.add(part.id)
+        return part
 
     def _build_request(self, choice: ModelChoice, shrinks: int) -> ModelRequest:
         """The question for a model, within its window. What no longer fits is gone for the rest of the session."""
@@ -152,15 +164,15 @@ class AgentLoop:
             total = self._estimator.total(self._messages)
             if dropped:
                 self._announce_cut(dropped)
-        talk = self._messages
-        if not card.accepts_images and any(map(_has_images, talk)):
-            talk = [_replace_images(said) for said in talk]
-            total = self._estimator.total(talk)
-        ask = ModelRequest(
-            choice=choice, system=self._system, messages=talk, tools=self._model_tools, thinking=self._turn.thinking
-        )  # fmt: skip
+        messages = self._messages
+        if not card.accepts_images:
+            shown = [tuple(replace_images(part, IMAGE_UNSUPPORTED) for part in each.parts) for each in messages]
+            messages = [ModelMessage(each.role, parts) for each, parts in zip(messages, shown, strict=True)]
+            total = self._estimator.total(messages)
         self._estimated = frame + total
-        return ask
+        return ModelRequest(
+            choice=choice, system=self._system, messages=messages, tools=self._model_tools, thinking=self._turn.thinking
+        )  # fmt: skip
 
     def _announce_cut(self, dropped: int) -> None:
         kept = self._history_count - dropped
@@ -173,7 +185,7 @@ class AgentLoop:
         self._emit(Notice(message, {"kind": history.DROPPED_NOTICE, "kept": len(self._recalled)}))
 
     def _on_start(self, choice: ModelChoice) -> None:
-        if self._text != self._text_before:  # a try that broke off said something
+        if self._text != self._text_before:  # an attempt that broke off had sent text
             self._text = self._text_before
             self._emit(PartialAnswer(self._text, replace=True))
         if choice is not self._answering_model:
@@ -192,23 +204,10 @@ class AgentLoop:
         choice = self._answering_model or self._failover.current
         sort = kind if kind in ("refusal", "timeout", "rate_limit", "context_length") else "unknown"
         return TurnFailed(
-            message=_failure_message(choice, message, kind),
-            kind=sort,  # type: ignore[arg-type]  # the words are those of Failed
+            message=MESSAGES.get(kind, NO_ANSWER).format(model=choice.name, reason=message),
+            kind=sort,  # type: ignore[arg-type]  # the kinds are those of TurnFailed
             detail={"provider": choice.provider.name, "model": choice.model.id, "failoverReason": kind},
         )
-
-
-def _failure_message(choice: ModelChoice, message: str, kind: str) -> str:
-    match kind:
-        case "limit":
-            return f"The agent was stopped: {message}."
-        case "auth":
-            return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {message}"
-        case "rate_limit":
-            return f"The model {choice.name} is asked too often, or its quota is used up: {message}"
-        case "context_length":
-            return f"The conversation is too long for the model {choice.name}: {message}"
-    return f"The model {choice.name} did not answer: {message}"
 
 
 def _limit_error(message: str, name: str) -> ModelError:
@@ -228,26 +227,3 @@ def _add_usage(so_far: Usage, more: Usage, choice: ModelChoice) -> Usage:
         cache_write=so_far.cache_write + more.cache_write,
         cost_usd=cost,
     )
-
-
-def _has_images(message: ModelMessage) -> bool:
-    for part in message.parts:
-        if isinstance(part, ImagePart) or (
-            isinstance(part, ToolResultPart) and any(isinstance(p, ImagePart) for p in part.parts)
-        ):
-            return True
-    return False
-
-
-def _replace_images(message: ModelMessage) -> ModelMessage:
-    parts = tuple(
-        IMAGE_UNSUPPORTED
-        if isinstance(part, ImagePart)
-        else msgspec.structs.replace(
-            part, parts=tuple(IMAGE_UNSUPPORTED if isinstance(p, ImagePart) else p for p in part.parts)
-        )
-        if isinstance(part, ToolResultPart)
-        else part
-        for part in message.parts
-    )
-    return ModelMessage(message.role, parts)

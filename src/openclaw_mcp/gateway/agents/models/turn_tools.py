@@ -1,4 +1,4 @@
-"""The tools within an agent's reach: offered under names its model takes, called as the agent, their ends told."""
+"""The tools of an agent's turn: offered under names its model takes, called as the agent, their results reported."""
 
 import asyncio
 import logging
@@ -8,22 +8,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from ....core import model
 from ....core.agent import ToolOutcome, ToolUpdate, ToolUse, Turn
 from ....core.errors import OpenClawError
 from ....core.json_nesting import decode_json
-from ....core.model import (
-    Audio,
-    ContentBlock,
-    Embedded,
-    Image,
-    Json,
-    Link,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    text_result,
-)
+from ....core.model import Json, ToolCall, ToolResult, ToolSpec, text_result
 from ....core.ports import LogLevel, NullCallContext
 from .event_stream import EmitEvent
 from .lru import LruCache
@@ -33,7 +22,7 @@ from .tool_names import api_tool_names
 logger = logging.getLogger(__name__)
 
 UPDATE_INTERVAL: Final = 0.1  # seconds between two updates of one call; a chatty tool must not flood its readers
-MAX_RESULT_LENGTH: Final = 400_000  # characters of one result a model is given, whatever its window
+MAX_RESULT_LENGTH: Final = 400_000  # characters of one result a model is given, however large its window
 NO_SCHEMA: Final[Json] = {"type": "object", "properties": {}}
 
 
@@ -54,11 +43,11 @@ class TurnTools:
         return self._model_tools.tools
 
     def api_name(self, name: str) -> str:
-        """How the model is told of a tool it called in an earlier turn, which may be gone by now."""
+        """The name for a tool that the model called in an earlier turn, which may be gone by now."""
         return self._model_tools.api_names.get(name) or api_tool_names([name])[name]
 
     async def call_all(self, calls: Sequence[ToolCallPart], *, max_chars: int) -> tuple[ToolResultPart, ...]:
-        """Every call made, at once as far as allowed; each result cut to `most` characters.
+        """Make every call, at once as far as allowed; each result cut to `max_chars` characters.
 
         Cancelling the wait cancels them all and waits for their ends.
         """
@@ -78,15 +67,15 @@ class TurnTools:
             return ToolResultPart(id=call.id, name=call.name, parts=parts, failed=result.failed)
 
     async def _call(self, call: ToolCallPart, name: str, arguments: Json | None) -> ToolResult:
-        """Whatever keeps a tool from working is something the model can read."""
+        """Each failure is a result that the model can read."""
         if arguments is None:
             return text_result("the arguments are not a JSON object; send them again as one", failed=True)
         if self._turn.tools is None:
             return text_result(f"there is no tool {name}", failed=True)
-        line = _ToolCallContext(call.id, name, self._emit)
+        context = _ToolCallContext(call.id, name, self._emit)
         try:
             return await self._turn.tools.call(
-                ToolCall(caller=self._turn.caller, name=name, arguments=arguments, context=line)
+                ToolCall(caller=self._turn.caller, name=name, arguments=arguments, context=context)
             )
         except OpenClawError as exc:
             return text_result(str(exc), failed=True)
@@ -110,7 +99,7 @@ _cached_tools = LruCache[ToolSpec, _ModelTools](_ModelTools)
 
 
 class _ToolCallContext(NullCallContext):
-    """The way back from a tool to whoever watches the run. Nobody can be asked anything here."""
+    """Reports a tool's progress as events of the run. No question can be asked here."""
 
     def __init__(self, id: str, name: str, emit: EmitEvent) -> None:
         self._id = id
@@ -165,17 +154,17 @@ def shorten_text(part: TextPart, max_chars: int) -> TextPart:
     return TextPart(f"{part.text[:max_chars]}\n[cut here: {len(part.text) - max_chars} more characters do not fit]")
 
 
-def _to_part(block: ContentBlock) -> "TextPart | ImagePart":
+def _to_part(block: model.ContentBlock) -> "TextPart | ImagePart":
     match block:
-        case Text(text=text):
+        case model.Text(text=text):
             return TextPart(text)
-        case Image(data=data, mime_type=mime_type):
+        case model.Image(data=data, mime_type=mime_type):
             return ImagePart(mime_type, data)
-        case Embedded(resource=resource):
+        case model.Embedded(resource=resource):
             if resource.blob is not None and (resource.mime_type or "").startswith("image/"):
                 return ImagePart(resource.mime_type or "", resource.blob)
             return TextPart(resource.text if resource.text is not None else f"[a file: {resource.uri}]")
-        case Link(uri=uri, name=name):
+        case model.Link(uri=uri, name=name):
             return TextPart(f"[{name}: {uri}]")
-        case Audio(mime_type=mime_type, data=data):
+        case model.Audio(mime_type=mime_type, data=data):
             return TextPart(f"[a sound, {mime_type}, {len(data)} bytes]")

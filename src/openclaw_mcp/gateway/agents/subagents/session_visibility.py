@@ -107,18 +107,17 @@ class SessionVisibility:
 
     def _guard_method(self, method: RpcMethod) -> RpcHandler:
         name, run = method.name, method.handle
+        guards = {
+            "sessions.list": self._guard_list, "sessions.resolve": self._guard_resolve, "agent.wait": self._guard_wait,
+        }  # fmt: skip
 
         async def guarded(call: RpcCall) -> Any:
             if name == "sessions.patch" and call.caller.acts_in_session:
                 self._check_model(call.params)
             if call.caller.kind != "agent" or name in OPEN_METHODS:
                 return await run(call)
-            if name == "sessions.list":
-                return await self._guard_list(call, run)
-            if name == "sessions.resolve":
-                return await self._guard_resolve(call, run)
-            if name == "agent.wait":
-                return await self._guard_wait(call, run)
+            if name in guards:
+                return await guards[name](call, run)
             if name == "sessions.search":
                 raise RpcError("an agent searches no transcripts but by reading them", kind="FORBIDDEN")
             if name not in SESSION_PARAMETERS:

@@ -97,9 +97,7 @@ class SubagentSupervisor:
             return known
         _check_depth(depth, settings)
         async with self._spawn_lock:  # so that two at once do not both take the last free place
-            children = await self._subagents.children(request.requester)
-            _check_children(children, settings)
-            _check_agent(request.agent, own, settings)
+            _check_limits(request.agent, own, await self._subagents.children(request.requester), settings)
             new = session_keys.new_session(
                 key, self._roster(), label=request.label, spawned_by=request.requester, parent_key=request.requester,
                 spawn_depth=depth + 1,
@@ -324,17 +322,11 @@ def _check_depth(depth: int, settings: DelegationSettings) -> None:
         raise RpcError(f"sessions_spawn is not allowed here: {reason}", kind="FORBIDDEN")
 
 
-def _check_children(children: Sequence[Subagent], settings: DelegationSettings) -> None:
-    most = settings.subagents.max_children_per_agent
-    running = sum(child.ended_at is None for child in children)
+def _check_limits(agent: str, own: str, children: Sequence[Subagent], settings: DelegationSettings) -> None:
+    running, most = sum(child.ended_at is None for child in children), settings.subagents.max_children_per_agent
     if running >= most:
-        reason = (
-            f"{running} of this session's sub-agents are at work and maxChildrenPerAgent is {most}; wait or stop one"
-        )
-        raise RpcError(f"sessions_spawn is not allowed now: {reason}", kind="FORBIDDEN")
-
-
-def _check_agent(agent: str, own: str, settings: DelegationSettings) -> None:
+        reason = f"{running} of this session's sub-agents are at work and maxChildrenPerAgent is {most}"
+        raise RpcError(f"sessions_spawn is not allowed now: {reason}; wait or stop one", kind="FORBIDDEN")
     allowed = settings.spawnable_agents(own)
     if agent != own and "*" not in allowed and agent not in allowed:
         names = ", ".join(allowed) or "none"

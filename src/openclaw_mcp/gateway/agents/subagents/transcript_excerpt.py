@@ -1,9 +1,11 @@
 """Excerpts of transcripts for a model: bounded, without secrets, without tool calls unless asked for. Pure."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
@@ -34,45 +36,51 @@ def session_kind(row: Json) -> str:
     return found if found in ("main", "group", "cron", "hook", "node") else "other"
 
 
-def trim_messages(messages: list[Json], *, tools: bool) -> Json:
+class _Excerpt(Struct, rename="camel"):
     """The newest messages that fit, oldest first, and flags for what was left out."""
-    kept: list[Json] = []
-    flags: Json = {"truncated": False, "droppedMessages": 0, "contentTruncated": False, "contentRedacted": False}
-    size = 0
+
+    messages: list[Any] = []
+    truncated: bool = False
+    dropped_messages: int = 0
+    content_truncated: bool = False
+    content_redacted: bool = False
+    bytes: int = 0
+
+    def clean(self, text: str) -> str:
+        text, hidden = _SECRETS.subn(HIDDEN_MARK, text)
+        self.content_redacted |= hidden > 0
+        self.content_truncated |= len(text) > MAX_TEXT_LENGTH
+        return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH] + CUT_MARK
+
+
+def trim_messages(messages: Sequence[Json], *, tools: bool) -> Json:
+    """The newest messages that fit, oldest first, and flags for what was left out."""
+    excerpt = _Excerpt()
     wanted = [message for message in messages if tools or message.get("role") in ("user", "assistant")]
     for number, message in enumerate(reversed(wanted)):
-        small = _trim_message(message, flags, tools=tools)
-        size += len(_encode(small))
-        if size > LARGEST_ANSWER:
-            flags |= {"truncated": True, "droppedMessages": len(wanted) - number}
-            size -= len(_encode(small))
+        small: Json = {name: message[name] for name in MESSAGE_FIELDS if name in message}
+        small["content"] = _trim_content(message.get("content"), excerpt, tools=tools)
+        size = len(_encode(small))
+        if excerpt.bytes + size > LARGEST_ANSWER:
+            excerpt.truncated, excerpt.dropped_messages = True, len(wanted) - number
             break
-        kept.append(small)
-    return {"messages": kept[::-1], **flags, "bytes": size}
+        excerpt.bytes += size
+        excerpt.messages.insert(0, small)
+    return msgspec.to_builtins(excerpt)  # type: ignore[no-any-return]  # of a struct: an object
 
 
-def _trim_message(message: Json, flags: dict[str, Any], *, tools: bool) -> Json:
-    content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    kept_blocks: list[Json] = []
+def _trim_content(content: Any, excerpt: _Excerpt, *, tools: bool) -> list[Any]:
+    kept: list[Any] = []
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for block in blocks:
-        if block.get("type") == "text":
-            kept_blocks.append({"type": "text", "text": _clean_text(str(block.get("text", "")), flags)})
-        elif block.get("type") in ("toolCall", "tool_use", "toolResult") and tools:
-            kept_blocks.append({"type": block["type"], "name": block.get("name"), "id": block.get("id")})
-        elif block.get("type") in ("image", "audio", "video", "file"):
-            kept_blocks.append({name: block[name] for name in FILE_FIELDS if name in block})
-    return {**{name: message[name] for name in MESSAGE_FIELDS if name in message}, "content": kept_blocks}
-
-
-def _clean_text(text: str, flags: dict[str, Any]) -> str:
-    clean, hidden = _SECRETS.subn(HIDDEN_MARK, text)
-    if hidden:
-        flags["contentRedacted"] = True
-    if len(clean) > MAX_TEXT_LENGTH:
-        flags["contentTruncated"] = True
-        clean = clean[:MAX_TEXT_LENGTH] + CUT_MARK
-    return clean
+        kind = block.get("type")
+        if kind == "text":
+            kept.append({"type": "text", "text": excerpt.clean(str(block.get("text", "")))})
+        elif kind in ("toolCall", "tool_use", "toolResult") and tools:
+            kept.append({"type": kind, "name": block.get("name"), "id": block.get("id")})
+        elif kind in ("image", "audio", "video", "file"):
+            kept.append({name: block[name] for name in FILE_FIELDS if name in block})
+    return kept
 
 
 def config_part(config: Any, path: Any) -> Any:

@@ -1,14 +1,9 @@
-"""How an agent's CLI is run, as its section of the config sets it."""
+"""The environment that a CLI inherits, and the secrets in it."""
 
 import os
 import re
 from collections.abc import Mapping
 from typing import Final
-
-from msgspec import Struct
-
-from ....core.config.agents import AgentSettings
-from .process import CliTimeouts
 
 _NOT_INHERITED: Final = re.compile(
     # Ours; variables that make a shell run more; variables that tell a CLI that it runs inside another of its kind.
@@ -17,24 +12,6 @@ _NOT_INHERITED: Final = re.compile(
 )
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH|CONFIG_CONTENT", re.IGNORECASE)
 SHORTEST_SECRET: Final = 8  # characters; masking a shorter word would garble what it is part of
-
-
-class CliSettings(Struct, frozen=True, kw_only=True):
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    strict: bool = True
-    timeouts: CliTimeouts = CliTimeouts()
-
-
-def cli_settings(agent: AgentSettings) -> CliSettings:
-    return CliSettings(
-        command=agent.runtime_command,
-        args=agent.runtime_args,
-        env=agent.runtime_env,
-        strict=agent.runtime_strict,
-        timeouts=CliTimeouts(startup=agent.runtime_startup_seconds, idle=agent.runtime_idle_seconds),
-    )
 
 
 def base_environment() -> dict[str, str]:
