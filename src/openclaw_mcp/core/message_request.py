@@ -63,31 +63,32 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         raise ChannelRefused(
             f"unknown message action {action!r}; there are {', '.join(sorted(set(ACTION_ALIASES.values())))}"
         )
-    text = _text(params, "message", "text", "content") or _text(params, "caption") or ""
-    target = _text(params, "target", "to", "channelId", "chatId")
+    read = _ParamReader(params)
+    text = read.text("message", "text", "content") or read.text("caption") or ""
+    target = read.text("target", "to", "channelId", "chatId")
     request = ActionRequest(
         action=name,
-        channel=_text(params, "channel"),
-        account=_text(params, "accountId", "account"),
+        channel=read.text("channel"),
+        account=read.text("accountId", "account"),
         target=target,
-        targets=_text_list(params, "targets"),
+        targets=read.text_list("targets"),
         text=text.replace("\\n", "\n"),
         written_text=text,
-        media=_media(params),
-        file_name=_text(params, "filename", "fileName"),
-        reply_to=_text(params, "replyTo", "replyToId"),
-        thread=_text(params, "threadId"),
-        message_id=_text(params, "messageId"),
-        emoji=_text(params, "emoji"),
-        effect=_text(params, "effectId", "effect"),
+        media=read.media(),
+        file_name=read.text("filename", "fileName"),
+        reply_to=read.text("replyTo", "replyToId"),
+        thread=read.text("threadId"),
+        message_id=read.text("messageId"),
+        emoji=read.text("emoji"),
+        effect=read.text("effectId", "effect"),
         remove=params.get("remove") is True or name == "unpin",
         silent=params.get("silent") is True,
-        limit=_number(params, "limit", 20, maximum=MAX_READ),
-        before=_text(params, "before"),
-        question=_text(params, "pollQuestion", "question"),
-        options=_text_list(params, "pollOption", "options"),
-        many=params.get("pollMulti") is True or _number(params, "maxSelections", 1, maximum=12) > 1,
-        dry_run=_boolean(params, "dryRun"),
+        limit=read.number("limit", 20, maximum=MAX_READ),
+        before=read.text("before"),
+        question=read.text("pollQuestion", "question"),
+        options=read.text_list("pollOption", "options"),
+        many=params.get("pollMulti") is True or read.number("maxSelections", 1, maximum=12) > 1,
+        dry_run=read.boolean("dryRun"),
         extra={key: _parse_json(key, params[key]) for key in EXTRA_PARAMS if params.get(key) is not None},
     )
     _check_required_params(request)
@@ -123,55 +124,56 @@ def _check_required_params(request: ActionRequest) -> None:
         raise ChannelRefused(f"a broadcast has at most {MAX_TARGETS} targets")
 
 
-def _text(params: Json, *names: str) -> str | None:
-    """The first of these parameters that is not empty; models like to write numbers for ids."""
-    for name in names:
-        value = params.get(name)
-        if isinstance(value, bool) or value is None:
-            continue
-        if isinstance(value, int | float):
-            value = str(value)
-        if not isinstance(value, str):
-            raise ChannelRefused(f"{name} must be a text")
-        if value.strip():
-            return value
-    return None
+class _ParamReader(Struct, frozen=True):
+    """Reads parameters. Raises ChannelRefused naming one of another type."""
 
+    params: Json
 
-def _text_list(params: Json, *names: str) -> tuple[str, ...]:
-    for name in names:
-        value = params.get(name)
-        if isinstance(value, str) and value.strip():
-            return (value,)
-        if isinstance(value, list) and value:
-            if not all(isinstance(item, str | int) for item in value):
-                raise ChannelRefused(f"{name} must be a list of texts")
-            return tuple(map(str, value))
-    return ()
+    def text(self, *names: str) -> str | None:
+        """The first of these parameters that is not empty; models like to write numbers for ids."""
+        for name in names:
+            value = self.params.get(name)
+            if isinstance(value, bool) or value is None:
+                continue
+            if isinstance(value, int | float):
+                value = str(value)
+            if not isinstance(value, str):
+                raise ChannelRefused(f"{name} must be a text")
+            if value.strip():
+                return value
+        return None
 
+    def text_list(self, *names: str) -> tuple[str, ...]:
+        for name in names:
+            value = self.params.get(name)
+            if isinstance(value, str) and value.strip():
+                return (value,)
+            if isinstance(value, list) and value:
+                if not all(isinstance(item, str | int) for item in value):
+                    raise ChannelRefused(f"{name} must be a list of texts")
+                return tuple(map(str, value))
+        return ()
 
-def _media(params: Json) -> tuple[str, ...]:
-    single = _text(params, "media", "mediaUrl", "file", "path", "filePath", "buffer")
-    return tuple(dict.fromkeys((*((single,) if single else ()), *_text_list(params, "mediaUrls"))))
+    def media(self) -> tuple[str, ...]:
+        single = self.text("media", "mediaUrl", "file", "path", "filePath", "buffer")
+        return tuple(dict.fromkeys((*((single,) if single else ()), *self.text_list("mediaUrls"))))
 
+    def number(self, name: str, default: int, *, maximum: int) -> int:
+        value = self.params.get(name)
+        if isinstance(value, str):
+            value = parse_whole_number(value.strip()) or 0
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
+            raise ChannelRefused(f"{name} must be a number from 1 to {maximum}")
+        return min(int(value), maximum)
 
-def _number(params: Json, name: str, default: int, *, maximum: int) -> int:
-    value = params.get(name)
-    if isinstance(value, str):
-        value = parse_whole_number(value.strip()) or 0
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
-        raise ChannelRefused(f"{name} must be a number from 1 to {maximum}")
-    return min(int(value), maximum)
-
-
-def _boolean(params: Json, name: str) -> bool:
-    """Only true or false: a dry run that is misread would be executed."""
-    value = params.get(name)
-    if value is None or isinstance(value, bool):
-        return value is True
-    raise ChannelRefused(f"{name} must be true or false")
+    def boolean(self, name: str) -> bool:
+        """Only true or false: a dry run that is misread would be executed."""
+        value = self.params.get(name)
+        if value is None or isinstance(value, bool):
+            return value is True
+        raise ChannelRefused(f"{name} must be true or false")
 
 
 def _parse_json(name: str, value: Any) -> Any:

@@ -89,7 +89,7 @@ class AccountRunner:
             task.cancel()
             await asyncio.wait({task}, timeout=STOP_WAIT)
             if not task.done():
-                logger.error("%s did not stop within %g s", task.get_name(), STOP_WAIT)
+                logger.error("channels: %s did not stop within %g s", task.get_name(), STOP_WAIT)
         if isinstance(account.channel, ClosableChannel):
             try:
                 async with asyncio.timeout(STOP_WAIT):

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from ...core.channel import Ability, Channel, ChannelError, ChannelRefused, ChatAddress
+from ...core.channel import Ability, Channel, ChannelError, ChannelRefused, ChannelStatus, ChatAddress
 from ...core.config.channels import ChannelRules
 from ...core.config.config import Config
 from ...core.errors import BadRequest
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.signal import Signal
 from .settings import ChannelAccount, default_account, read_accounts
@@ -94,7 +95,7 @@ class AccountChannel:
             if value:
                 self.require(ability)
 
-    async def status(self) -> Json:
+    async def status(self) -> ChannelStatus:
         """A row of `channels.status`."""
         try:
             async with asyncio.timeout(STATUS_WAIT):
@@ -102,14 +103,15 @@ class AccountChannel:
         except (ChannelError, TimeoutError) as exc:
             own = {"connected": False, "lastError": str(exc) or "no answer in time"}
         running = self.state == "running"
-        row: Json = {"accountId": self.account.id, "enabled": True, "configured": True, "running": running}
-        row |= {"connected": running, "state": self.state, "dmPolicy": self.account.rules.dm_policy, **own}
-        times = {
+        optional = {
             "lastError": self.error, "lastStartAt": self.started_at, "lastInboundAt": self.last_inbound_at,
             "lastOutboundAt": self.last_outbound_at,
         }  # fmt: skip
-        row |= {name: value for name, value in times.items() if value is not None}
-        return row | {"reconnectAttempts": self.failures}
+        return {
+            "accountId": self.account.id, "enabled": True, "configured": True, "running": running,
+            "connected": running, "state": self.state, "dmPolicy": self.account.rules.dm_policy, **own,
+            **drop_none(optional), "reconnectAttempts": self.failures,
+        }  # fmt: skip
 
 
 class ChannelAccounts:

@@ -121,7 +121,7 @@ class MessageActions(Struct, frozen=True, kw_only=True):
         )
 
     async def _broadcast(self, request: ActionRequest, context: ActionContext, *, key: str) -> ActionResult:
-        if self._settings().get("broadcast", {}).get("enabled", True) is False:
+        if self.config().tools.get("message", {}).get("broadcast", {}).get("enabled", True) is False:
             raise ChannelRefused("broadcasts are switched off (tools.message.broadcast.enabled)")
         names = self.accounts.names if request.channel == ALL_CHANNELS else [request.channel]
         requests = [
@@ -255,7 +255,7 @@ class MessageActions(Struct, frozen=True, kw_only=True):
                 f"Cross-context messaging denied: {action} works in the conversation the run is in; "
                 "elsewhere it is for the owner"
             )
-        settings = self._settings()
+        settings = self.config().tools.get("message", {})
         rules = settings.get("crossContext", {})
         if settings.get("allowCrossContextSend") is True:
             return
@@ -277,16 +277,12 @@ class MessageActions(Struct, frozen=True, kw_only=True):
     def _add_origin_marker(self, text: str, address: ChatAddress, context: ActionContext) -> str:
         """The config's text around a message that comes from another conversation."""
         origin = context.bound_address or context.address
-        marker = self._settings().get("crossContext", {}).get("marker", {})
+        marker = self.config().tools.get("message", {}).get("crossContext", {}).get("marker", {})
         if origin is None or origin.conversation == address.conversation or marker.get("enabled") is not True:
             return text
         texts = marker.get("prefix", "[from {channel}] "), marker.get("suffix", "")
         prefix, suffix = (str(each).replace("{channel}", origin.channel) for each in texts)
         return f"{prefix}{text}{suffix}"
-
-    def _settings(self) -> Json:
-        settings: Json = self.config().tools.get("message", {})
-        return settings
 
 
 async def _perform_on_channel(channel: Channel, request: ActionRequest, address: ChatAddress) -> Json:

@@ -81,19 +81,15 @@ def _check_size(account: AccountChannel, message: OutboundMessage) -> None:
 
 
 def _drop_unsupported_parts(message: OutboundMessage, account: AccountChannel) -> OutboundMessage:
-    kept = tuple(
-        attachment
-        for attachment in message.attachments
-        if account.allows("attachment")
-        and account.carries(attachment.mime_type)
-        and len(attachment.data or b"") <= account.media_limit
-    )
-    text = message.text
-    for attachment in message.attachments:
-        if attachment not in kept:
-            text = f"{text}\n[{attachment.name or attachment.kind}: this channel can't carry it]".strip()
+    text, carried = message.text, []
+    for each in message.attachments:
+        fits = account.carries(each.mime_type) and len(each.data or b"") <= account.media_limit
+        if fits and account.allows("attachment"):
+            carried.append(each)
+        else:
+            text = f"{text}\n[{each.name or each.kind}: this channel can't carry it]".strip()
     reply_to = message.reply_to if account.allows("reply") else None
-    return msgspec.structs.replace(message, text=text[:MAX_TEXT_LENGTH], attachments=kept, reply_to=reply_to)
+    return msgspec.structs.replace(message, text=text[:MAX_TEXT_LENGTH], attachments=tuple(carried), reply_to=reply_to)
 
 
 def _split_message(message: OutboundMessage, limit: int) -> tuple[OutboundMessage, ...]:

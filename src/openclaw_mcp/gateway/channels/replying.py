@@ -232,13 +232,9 @@ def _parse_reply_tag(reply: OutboundMessage) -> OutboundMessage:
 
 
 def _strip_silent_marker(text: str) -> str:
-    text = text.strip()
-    if text == SILENT_REPLY:
-        return ""
-    lines = text.splitlines()
-    if lines and lines[-1].strip() == SILENT_REPLY:
-        return "\n".join(lines[:-1]).strip()
-    return text
+    lines = text.strip().splitlines()
+    is_silent = bool(lines) and lines[-1].strip() == SILENT_REPLY
+    return ("\n".join(lines[:-1]) if is_silent else text).strip()
 
 
 def _drop_duplicates(reply: OutboundMessage, sent: Sequence[ToolSentMessage]) -> OutboundMessage:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, structs, to_builtins
 
-from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ChatAddress
+from ...core.channel import ChannelBusy, ChannelError, ChannelRefused, ChannelStatus, ChatAddress
 from ...core.fields import NonEmptyStr
+from ...core.json_values import drop_none
 from ...core.mail import OutboxMessage, OutboxOrigin, OutboxStatus, SenderApproval
 from ...core.message_request import tools_for_addresses
 from ...core.model import Caller, Json
@@ -25,7 +26,6 @@ LEGACY_ACTIONS: Final = (
     "send", "reply", "thread-reply", "broadcast", "react", "delete", "sendAttachment", "sendWithEffect", "pin",
 )  # fmt: skip
 """Actions also offered as `message:<action>`, with the parameters at the top level."""
-CHANNEL_LABELS: Final = {"local": "Local", "matrix": "Matrix", "telegram": "Telegram"}
 MAX_LIST: Final = 500
 
 
@@ -102,14 +102,12 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
     outbox: OutboxSender
 
     def methods(self) -> Sequence[RpcMethod]:
-        old = [RpcMethod(f"message:{name}", WRITE, self._legacy_action, advertised=False) for name in LEGACY_ACTIONS]
+        legacy = {**dict.fromkeys(LEGACY_ACTIONS, WRITE), "edit": WRITE, "readMessages": READ}
         return (
             RpcMethod("send", WRITE, self._send),
             RpcMethod("poll", WRITE, self._poll, advertised=False),
             RpcMethod("message.action", WRITE, self._action),
-            *old,
-            RpcMethod("message:edit", WRITE, self._legacy_action, advertised=False),
-            RpcMethod("message:readMessages", READ, self._legacy_action, advertised=False),
+            *(RpcMethod(f"message:{n}", s, self._legacy_action, advertised=False) for n, s in legacy.items()),
             RpcMethod("channels.status", READ, self._status),
             RpcMethod("channels.restart", ADMIN, self._restart, advertised=False),
             RpcMethod("channels.pairing.list", ADMIN, self._list_pairings),
@@ -197,7 +195,7 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
     async def _status(self, call: RpcCall) -> Json:
         names = self.accounts.names
         labels = _labels(names)
-        rows: dict[str, list[Json]] = {name: [] for name in names}
+        rows: dict[str, list[ChannelStatus]] = {name: [] for name in names}
         for account in self.accounts.all:
             rows[account.channel.name].append(await account.status())
         issues = [(*key, message) for key, message in self.accounts.issues.items()]
@@ -278,7 +276,7 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
     def status(self) -> dict[str, list[str]]:
         return {
             "channelSummary": [
-                f"{_label(a.channel.name)} ({a.account.id}): {a.state}{f', {a.error}' if a.error else ''}"
+                f"{a.channel.name.capitalize()} ({a.account.id}): {a.state}{f', {a.error}' if a.error else ''}"
                 for a in self.accounts.all
             ]
         }
@@ -298,35 +296,30 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
         await send({"type": "http.response.body", "body": b"Not Found"})
 
 
-def _label(name: str) -> str:
-    return CHANNEL_LABELS.get(name, name.capitalize())
-
-
 def _labels(names: Sequence[str]) -> dict[str, str]:
-    return {name: _label(name) for name in names}
+    return {name: name.capitalize() for name in names}
 
 
 def _no_such_message(id: str) -> RpcError:
     return RpcError(f"no message {id} waits or has failed; see outbox.list")
 
 
-def _approval_row(approval: SenderApproval) -> Json:
-    row: Json = {"channel": approval.channel, "accountId": approval.account, "sender": approval.sender}
-    row |= {"name": approval.name, "approved": approval.approved, "at": approval.at}
-    return row if approval.approved else row | {"code": approval.code}
+def _approval_row(approval: SenderApproval) -> dict[str, str | int | None]:
+    code = {} if approval.approved else {"code": approval.code}
+    return {
+        "channel": approval.channel, "accountId": approval.account, "sender": approval.sender, "name": approval.name,
+        "approved": approval.approved, "at": approval.at, **code,
+    }  # fmt: skip
 
 
 def _outbox_row(message: OutboxMessage, *, with_text: bool) -> Json:
     address = message.address
-    row: Json = {
+    fields = {
         "id": message.uid, "status": message.status, "channel": address.channel, "accountId": address.account,
         "to": address.to, "tries": message.tries, "createdAt": message.created_at, "parts": len(message.parts),
         "delivered": len(message.receipts), "origin": message.origin,
+        "threadId": address.thread, "error": message.error, "sessionKey": message.session,
+        "dueAt": message.due_at if message.status == "queued" else None,
+        "preview": message.parts[0].text[:80] if with_text and message.parts else None,
     }  # fmt: skip
-    optional = {"threadId": address.thread, "error": message.error, "sessionKey": message.session}
-    row |= {name: value for name, value in optional.items() if value is not None}
-    if message.status == "queued":
-        row["dueAt"] = message.due_at
-    if with_text and message.parts:
-        row["preview"] = message.parts[0].text[:80]
-    return row
+    return drop_none(fields)

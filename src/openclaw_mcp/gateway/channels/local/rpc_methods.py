@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from ....core.agent import Attachment
 from ....core.channel import LOCAL_CHANNEL, OWNER_SENDER_ID, ChannelError, ChannelRefused, ChatAddress
 from ....core.ids import new_id
+from ....core.json_values import drop_none
 from ....core.mail import LocalMessageRepository, NewLocalMessage
 from ....core.model import Json, Sender
 from ....core.owner import looks_like_owner
@@ -155,13 +156,13 @@ class LocalMethods:
         return name, topic_of(params.account_id, name)
 
     def _publish_event(self, account: str, event: LocalEvent) -> None:
-        payload: Json = {"conversation": event.conversation, "accountId": account, "kind": event.kind}
-        message = None if event.message is None else message_view(event.message)
-        optional = {"message": message, "messageId": event.message_id, "threadId": event.thread}
-        payload |= {name: value for name, value in optional.items() if value is not None}
-        if event.kind == "typing":
-            payload["on"] = event.on
-        self._publish(RpcEvent(name="local.message", payload=payload, topic=topic_of(account, event.conversation)))
+        fields = {
+            "conversation": event.conversation, "accountId": account, "kind": event.kind,
+            "message": None if event.message is None else message_view(event.message),
+            "messageId": event.message_id, "threadId": event.thread, "on": event.on if event.kind == "typing" else None,
+        }  # fmt: skip
+        topic = topic_of(account, event.conversation)
+        self._publish(RpcEvent(name="local.message", payload=drop_none(fields), topic=topic))
 
 
 def _authorize_sender(sender: Sender | None, *, vouched: bool) -> Sender:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
+from ....core.json_values import drop_none
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
 from ....net.httpx_client import httpx
@@ -62,8 +63,7 @@ class Homeserver(HttpApi):
 
     async def get(self, path: str, kind: type[T], *, params: Query | None = None, wait: float = ANSWER_WAIT) -> T:
         """`params` that are None are left out."""
-        query = {name: value for name, value in (params or {}).items() if value is not None}
-        return self.decode(await self._request("GET", path, wait=wait, params=query), kind)
+        return self.decode(await self._request("GET", path, wait=wait, params=drop_none(params or {})), kind)
 
     async def put(self, path: str, body: Body) -> Acknowledgement:
         return self.decode(await self._send("PUT", path, body), Acknowledgement)

@@ -101,7 +101,7 @@ class PollStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventContent(
-    Struct, frozen=True, kw_only=True, omit_defaults=True,
+    Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False,
     rename={
         "mentions": "m.mentions", "relates_to": "m.relates_to", "new_content": "m.new_content",
         "extensible_text": UNSTABLE_TEXT, "unstable_poll": POLL_TYPE, "stable_poll": "m.poll.start", "poll": "m.poll",
@@ -175,7 +175,8 @@ class Unsigned(Struct, frozen=True, rename={"relations": "m.relations"}):
     relations: Replacements | None = None
 
 
-class MatrixEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+# Without garbage collection: a sync has thousands of them, and they can't refer to themselves.
+class MatrixEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     type: str = ""
     event_id: str = ""
     sender: str = ""

@@ -27,16 +27,10 @@ GAP_PAGES: Final = 50  # pages fetched to fill a gap: five thousand messages whi
 WAITING_LIMIT: Final = 500  # encrypted messages stored until their keys arrive
 WAITING_SECONDS: Final = 3600  # a key that has not arrived in an hour does not arrive
 MAX_SENDERS: Final = 2_000  # senders of answered messages, cached so that the server is asked once
-FILTER: Final = msgspec.json.encode(
-    {
-        # Redundant members: a new process does not know what the server sent to the one before.
-        "room": {
-            "timeline": {"limit": PAGE_SIZE, "lazy_load_members": True},
-            "state": {"lazy_load_members": True, "include_redundant_members": True},
-        },
-        "presence": {"types": []},
-    }
-).decode()
+# Redundant members: a new process does not know what the server sent to the one before.
+STATE_FILTER: Final = {"lazy_load_members": True, "include_redundant_members": True}
+ROOM_FILTER: Final = {"timeline": {"limit": PAGE_SIZE, "lazy_load_members": True}, "state": STATE_FILTER}
+FILTER: Final = msgspec.json.encode({"room": ROOM_FILTER, "presence": {"types": []}}).decode()
 
 logger = logging.getLogger(__name__)
 

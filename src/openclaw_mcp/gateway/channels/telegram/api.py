@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ....core.channel import ChannelBusy, ChannelError, ChannelRefused
+from ....core.json_values import drop_none
 from ....net.httpx_client import httpx
 from ..http_api import ANSWER_WAIT, DEFAULT_RETRY_AFTER, UPLOAD_WAIT, HttpApi
 
@@ -138,8 +139,7 @@ class BotApi(HttpApi):
         self, method: str, chat: ChatParams | None, files: Mapping[str, UploadFile] | None, wait: float, **params: Any
     ) -> bytes:
         path = f"/bot{self._token}/{method}"
-        body = {name: value for name, value in params.items() if value is not None}
-        body |= msgspec.to_builtins(chat) if chat is not None else {}
+        body = drop_none(params) | (msgspec.to_builtins(chat) if chat is not None else {})
         if files:
             form = {name: _form_field(value) for name, value in body.items()}
             return await self.request("POST", path, wait=UPLOAD_WAIT, data=form, files=dict(files))
