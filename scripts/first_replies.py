@@ -104,11 +104,13 @@ def _ask(server: McpServer, method: str, params: dict[str, Any], *, stateless: b
 
     if stateless:
         params = {**params, "_meta": {mcp.PROTOCOL_VERSION: mcp.STATELESS_VERSIONS[0], mcp.CLIENT_CAPABILITIES: {}}}
-        envelope = mcp.stateless_envelope(params)
+    request = jsonrpc.JsonRpcRequest(1, method, params)
+    if stateless:
+        envelope = mcp.stateless_envelope(request)
     else:
-        envelope = mcp.handshake_envelope(params, version=mcp.NEWEST_HANDSHAKE, capabilities={})
-    exchange = Exchange(1, envelope, LOCAL_CALLER, peer=Peer(), write=silent)
-    return jsonrpc.encode(asyncio.run(server.answer(exchange, method, params))).decode()
+        envelope = mcp.handshake_envelope(request, version=mcp.NEWEST_HANDSHAKE)
+    exchange = Exchange(request, envelope, LOCAL_CALLER, peer=Peer(), write=silent)
+    return jsonrpc.encode(asyncio.run(server.answer(exchange))).decode()
 
 
 if __name__ == "__main__":

@@ -43,6 +43,10 @@ def serving(tools: Tools, **options: Any) -> McpServer:
     return McpServer(McpServerInfo(name="test", version="1"), ToolDispatcher(ToolRegistry({"test": tools})), **options)
 
 
+def call_request(**params: Any) -> jsonrpc.JsonRpcRequest:
+    return jsonrpc.JsonRpcRequest(1, "tools/call", params)
+
+
 class Conversation:
     """One client's side. Results come back as plain JSON values, as they would over a wire."""
 
@@ -58,7 +62,7 @@ class Conversation:
         self.heard: list[Json] = []
         self._news = asyncio.Event()
         self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, accepts_requests=answers_us)
-        self.peer.capabilities = capabilities or {}
+        self.peer.capabilities = mcp.ClientCapabilities(capabilities or {})
         self._server = server
         self._stateless = stateless
         self._capabilities = capabilities or {}
@@ -70,11 +74,10 @@ class Conversation:
             given = params.get("_meta", {})
             required = {mcp.PROTOCOL_VERSION: mcp.STATELESS_VERSIONS[0], mcp.CLIENT_CAPABILITIES: self._capabilities}
             params["_meta"] = {**required, **given}
-            envelope = mcp.stateless_envelope(params)
-        else:
-            envelope = mcp.handshake_envelope(params, version=self.peer.version, capabilities=self._capabilities)
-        exchange = Exchange(1, envelope, self._caller, peer=self.peer, write=self._hear, headers=headers)
-        return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange, method, params)))
+        request = jsonrpc.JsonRpcRequest(1, method, params)
+        envelope = mcp.stateless_envelope(request) if self._stateless else self.peer.envelope(request)
+        exchange = Exchange(request, envelope, self._caller, peer=self.peer, write=self._hear, headers=headers)
+        return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange)))
 
     async def call(self, name: str, arguments: Json | None = None, **more: Any) -> Any:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})

@@ -101,52 +101,56 @@ LOCAL_CALLER = Caller(kind="local", name="local", scopes=frozenset({"*"}))
 # ---- content: what tools answer and resources hold ----
 
 
-class Contents(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _WithMeta(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What most values of MCP may carry, and we pass on as it is."""
+
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class _Annotated(_WithMeta, frozen=True, kw_only=True):
+    annotations: Json | None = None
+
+
+class _Listed(_Annotated, frozen=True, kw_only=True):
+    """A resource as lists show it to people."""
+
+    title: str | None = None
+    description: str | None = None
+    icons: list[Json] | None = None
+
+
+class Contents(_WithMeta, frozen=True, kw_only=True):
     """A resource's text or bytes; exactly one of the two."""
 
     uri: str
     mime_type: str | None = None
     text: str | None = None
     blob: bytes | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Text(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="text"):
+class Text(_Annotated, frozen=True, tag_field="type", tag="text"):
     text: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Image(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="image"):
+class Image(_Annotated, frozen=True, tag_field="type", tag="image"):
     data: bytes
     mime_type: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Audio(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="audio"):
+class Audio(_Annotated, frozen=True, tag_field="type", tag="audio"):
     data: bytes
     mime_type: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Embedded(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource"):
+class Embedded(_Annotated, frozen=True, tag_field="type", tag="resource"):
     resource: Contents
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Link(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource_link"):
+class Link(_Listed, frozen=True, tag_field="type", tag="resource_link"):
     uri: str
     name: str
-    title: str | None = None
-    description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
 ContentBlock = Text | Image | Audio | Embedded | Link
@@ -255,36 +259,32 @@ def form_request(message: str, schema: Json, *, binding: str = "") -> InputReque
 # ---- resources and prompts ----
 
 
-class ResourceSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResourceSpec(_Listed, frozen=True, kw_only=True):
     uri: str
     name: str
-    title: str | None = None
-    description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class TemplateSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TemplateSpec(_Listed, frozen=True, kw_only=True):
     uri_template: str
     name: str
+    mime_type: str | None = None
+
+
+class PromptArgument(Struct, frozen=True, omit_defaults=True):
+    name: str
+    required: bool = False
     title: str | None = None
     description: str | None = None
-    mime_type: str | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class PromptSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PromptSpec(_WithMeta, frozen=True, kw_only=True):
     name: str
     title: str | None = None
     description: str | None = None
-    arguments: list[Json] | None = None
     icons: list[Json] | None = None
-    meta: Json | None = field(default=None, name="_meta")
+    arguments: list[PromptArgument] | None = None
 
 
 class PromptMessage(Struct, frozen=True):

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.json_nesting import TOO_DEEP_MESSAGE, is_too_deep
+from ..core.model import Json
 from . import unencodable
 
 JsonRpcId = str | int
@@ -31,16 +32,27 @@ class JsonRpcError(Exception):
         self.message = message
         self.data = data
 
+    def body(self) -> "JsonRpcErrorBody":
+        return JsonRpcErrorBody(self.code, self.message, self.data)
 
-class JsonRpcRequest(Struct, frozen=True):
-    id: JsonRpcId
-    method: str
-    params: dict[str, Any]
+
+class JsonRpcErrorBody(Struct, frozen=True, omit_defaults=True):
+    """An error as it is sent."""
+
+    code: int
+    message: str
+    data: Any = None
 
 
 class JsonRpcNotification(Struct, frozen=True):
     method: str
-    params: dict[str, Any]
+    params: Json
+
+
+class JsonRpcRequest(Struct, frozen=True):
+    id: JsonRpcId
+    method: str
+    params: Json
 
 
 class JsonRpcResponse(Struct, frozen=True):
@@ -99,17 +111,15 @@ def encode_result(id: JsonRpcId, value: Any) -> bytes:
 
 
 def encode_error(id: JsonRpcId | None, exc: JsonRpcError) -> bytes:
-    body: dict[str, Any] = {"code": exc.code, "message": exc.message}
-    if exc.data is not None:
-        body["data"] = exc.data
-    return encode({"jsonrpc": "2.0", "id": id, "error": body})
+    return encode({"jsonrpc": "2.0", "id": id, "error": exc.body()})
 
 
-def encode_request(id: JsonRpcId, method: str, params: dict[str, Any]) -> bytes:
+def encode_request(id: JsonRpcId, method: str, params: Any) -> bytes:
     return encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
-def encode_notification(method: str, params: dict[str, Any]) -> bytes:
+def encode_notification(method: str, params: Any) -> bytes:
+    """`params` is a JSON object or a struct."""
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
@@ -117,7 +127,7 @@ def _is_id(value: Any) -> bool:
     return type(value) is str or (type(value) is int and -_MAX_ID <= value < _MAX_ID)
 
 
-def _read_without_method(value: dict[str, Any]) -> JsonRpcMessage:
+def _read_without_method(value: Json) -> JsonRpcMessage:
     if "method" not in value and ("result" in value or "error" in value):
         return JsonRpcResponse(value.get("id"), value.get("result"), value.get("error"))
     id = value.get("id")

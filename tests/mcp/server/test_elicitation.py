@@ -9,7 +9,7 @@ from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, ToolCall, ToolRe
 from openclaw_mcp.mcp.server.request_state import LIFETIME, RequestStateSigner
 from openclaw_mcp.protocol import jsonrpc
 from openclaw_mcp.protocol.jsonrpc import JsonRpcError
-from tests.conversation import Conversation, Tools, serving
+from tests.conversation import Conversation, Tools, call_request, serving
 
 ASKS: Json = {"elicitation": {}, "sampling": {}, "roots": {}}
 NAME: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -110,20 +110,20 @@ def test_a_state_belongs_to_one_call() -> None:
 
 def test_a_state_belongs_to_one_caller() -> None:
     sealed = RequestStateSigner()
-    state = sealed.issue_state(LOCAL_CALLER, {"name": "greet"}, {})
+    state = sealed.issue_state(LOCAL_CALLER, call_request(name="greet"), {})
 
     with pytest.raises(JsonRpcError, match="another call"):
-        sealed.verify_state(state, Caller(kind="agent", name="thief"), {"name": "greet"}, {})
+        sealed.verify_state(Caller(kind="agent", name="thief"), call_request(name="greet", requestState=state))
 
 
 def test_a_state_expires() -> None:
     now = 0.0
     sealed = RequestStateSigner(clock=lambda: now)
-    state = sealed.issue_state(LOCAL_CALLER, {}, {})
+    state = sealed.issue_state(LOCAL_CALLER, call_request(), {})
     now = LIFETIME
 
     with pytest.raises(JsonRpcError, match="expired"):
-        sealed.verify_state(state, LOCAL_CALLER, {}, {})
+        sealed.verify_state(LOCAL_CALLER, call_request(requestState=state))
 
 
 def test_a_client_that_can_not_be_asked_is_told_what_to_declare() -> None:

@@ -21,7 +21,7 @@ from openclaw_mcp.mcp.server.request_state import LIFETIME, MAX_REMEMBERED, Requ
 from openclaw_mcp.mcp.server.server import McpServer
 from openclaw_mcp.protocol import jsonrpc
 from openclaw_mcp.protocol.jsonrpc import JsonRpcError
-from tests.conversation import Conversation, Tools, serving
+from tests.conversation import Conversation, Tools, call_request, serving
 
 ASKS: Json = {"elicitation": {}}
 POLLS: Json = {**ASKS, "extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -266,25 +266,25 @@ def test_servers_that_share_a_seal_serve_each_others_repeats_once() -> None:
 def test_a_memory_full_of_used_states_refuses_until_they_expire_and_lets_none_be_used_twice() -> None:
     now = 0.0
     seal = RequestStateSigner(clock=lambda: now)
-    states = [seal.issue_state(LOCAL_CALLER, {}, {}) for _ in range(20_001)]
+    states = [seal.issue_state(LOCAL_CALLER, call_request(), {}) for _ in range(20_001)]
     assert MAX_REMEMBERED == 20_000
     for state in states[:-1]:
-        seal.verify_state(state, LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=state))
 
     for again in (states[-1], states[-1]):
         with pytest.raises(JsonRpcError, match="Too many questions"):
-            seal.verify_state(again, LOCAL_CALLER, {}, {})
+            seal.verify_state(LOCAL_CALLER, call_request(requestState=again))
     with pytest.raises(JsonRpcError, match="used already"):
-        seal.verify_state(states[0], LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=states[0]))
     now = LIFETIME - 1
     with pytest.raises(JsonRpcError, match="Too many questions"):
-        seal.verify_state(states[-1], LOCAL_CALLER, {}, {})
-    late = seal.issue_state(LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=states[-1]))
+    late = seal.issue_state(LOCAL_CALLER, call_request(), {})
     now = LIFETIME
-    seal.verify_state(late, LOCAL_CALLER, {}, {})
+    seal.verify_state(LOCAL_CALLER, call_request(requestState=late))
     for spent in (states[0], states[-1], late):
         with pytest.raises(JsonRpcError, match="expired or was used"):
-            seal.verify_state(spent, LOCAL_CALLER, {}, {})
+            seal.verify_state(LOCAL_CALLER, call_request(requestState=spent))
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(899.9, "done"), (900.0, "refused"), (901.0, "refused")])

@@ -138,7 +138,7 @@ class McpHttp:
             return
         try:
             if message.method == "initialize" and self._sessions is not None:
-                session = self._sessions.create(message.params, caller, self._server)
+                session = self._sessions.create(mcp.read_initialize(message.params), caller, self._server)
                 reply.add_session_id(session.id)
             if session is not None:
                 await session.serve(message, self._server, reply)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...net import asgi
 from ...net.asgi import Receive, Scope, Send
 from ...net.periodic_sweep import PeriodicSweep
@@ -80,8 +80,8 @@ class HttpReply:
                 await self.send(start)
             await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def send_result(self, value: Json) -> None:
-        await self.finish(jsonrpc.encode_result(self._id, value), 200)
+    async def send_result(self, result: mcp.McpResult) -> None:
+        await self.finish(jsonrpc.encode_result(self._id, result), 200)
 
     async def send_error(self, exc: JsonRpcError, *, status: int) -> None:
         await self.finish(jsonrpc.encode_error(self._id, exc), status)
@@ -168,8 +168,8 @@ class SingleRequestServer:
             except JsonRpcError as exc:
                 await reply.send_error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
                 return
-            exchange = Exchange(message.id, envelope, caller, peer=_NO_PEER, write=reply.write, headers=headers)
-            await self._answer(server, exchange, message, reply)
+            exchange = Exchange(message, envelope, caller, peer=_NO_PEER, write=reply.write, headers=headers)
+            await self._answer(server, exchange, reply)
         elif isinstance(message, JsonRpcResponse):
             raise HttpRefusal(400, "the stateless era has no responses from clients")
         else:
@@ -180,15 +180,14 @@ class SingleRequestServer:
     ) -> None:
         """Serve one request of the handshake era by itself, without keeping anything."""
         peer = Peer(version=headers.get("mcp-protocol-version", mcp.DEFAULT_HTTP_VERSION))
-        envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
-        exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
-        await self._answer(server, exchange, request, reply)
+        exchange = Exchange(request, peer.envelope(request), caller, peer=peer, write=reply.write, headers=headers)
+        await self._answer(server, exchange, reply)
 
-    async def _answer(self, server: McpServer, exchange: Exchange, request: JsonRpcRequest, reply: HttpReply) -> None:
+    async def _answer(self, server: McpServer, exchange: Exchange, reply: HttpReply) -> None:
         """Serve within the request's own task; it ends when the client goes."""
         watch = _ClientWatch(reply, self._access_rules.max_seconds, self._slow_calls, self._watches)
         try:
-            result = await server.answer(exchange, request.method, request.params)
+            result = await server.answer(exchange)
         except JsonRpcError as exc:
             watch.stop()
             status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
@@ -203,7 +202,7 @@ class SingleRequestServer:
 
 def find_version_error(request: JsonRpcRequest, headers: HeaderMap) -> JsonRpcError | None:
     """What is wrong with a stateless-era request whose headers do not say so."""
-    if "mcp-protocol-version" in headers or not mcp.is_stateless(request.method, request.params):
+    if "mcp-protocol-version" in headers or not mcp.is_stateless(request):
         return None
     return JsonRpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
 
@@ -265,11 +264,11 @@ def is_stateless(headers: HeaderMap) -> bool:
 
 
 def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: JsonRpcRequest) -> mcp.RequestEnvelope:
-    """The request's envelope, once its headers agree with its body. Raises RpcError."""
+    """The request's envelope, once its headers agree with its body. Raises JsonRpcError."""
     if repeated_header is not None:
         raise JsonRpcError(mcp.HEADER_MISMATCH, f"The {repeated_header} header appears more than once")
-    header_params.check_headers(headers, request.method, request.params)
-    return mcp.stateless_envelope(request.params)
+    header_params.check_headers(headers, request)
+    return mcp.stateless_envelope(request)
 
 
 def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final
 
 from ...core.errors import ToolBusy
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.numbers import parse_whole_number
 from ...net.asgi import Receive, Send, send_status
 from ...net.tasks import Tasks, run_all
@@ -86,7 +86,7 @@ class ResumableStream:
 class McpSession:
     """One client's state. Its calls run on when a connection breaks; `notifications/cancelled` ends them."""
 
-    def __init__(self, params: Json, caller: Caller, server: McpServer) -> None:
+    def __init__(self, params: mcp.InitializeParams, caller: Caller, server: McpServer) -> None:
         self.id = os.urandom(16).hex()
         self.caller = caller
         self.peer = Peer(accepts_requests=True)
@@ -128,14 +128,10 @@ class McpSession:
             if self.peer.version >= PRIMED_SINCE:
                 stream.close_connection()
 
-        envelope = mcp.handshake_envelope(
-            request.params, version=self.peer.version, capabilities=self.peer.capabilities
-        )
-        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, close_stream=close_stream)
+        envelope = self.peer.envelope(request)
+        exchange = Exchange(request, envelope, self.caller, peer=self.peer, write=write, close_stream=close_stream)
         try:
-            stream.append(
-                jsonrpc.encode_result(request.id, await server.answer(exchange, request.method, request.params))
-            )
+            stream.append(jsonrpc.encode_result(request.id, await server.answer(exchange)))
         except JsonRpcError as exc:
             stream.append(jsonrpc.encode_error(request.id, exc))
         finally:
@@ -199,7 +195,7 @@ class McpSessions:
     def __init__(self) -> None:
         self._sessions: dict[str, McpSession] = {}
 
-    def create(self, params: Json, caller: Caller, server: McpServer) -> McpSession:
+    def create(self, params: mcp.InitializeParams, caller: Caller, server: McpServer) -> McpSession:
         self._drop_idle()
         if len(self._sessions) >= MAX_SESSIONS:
             raise ToolBusy(f"{MAX_SESSIONS} sessions are open already; close some or try later")

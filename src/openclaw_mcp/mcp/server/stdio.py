@@ -26,7 +26,7 @@ SHUTDOWN_GRACE: Final = 5.0  # seconds that calls still running at the end of in
 if sys.platform != "win32":
     SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-OnInitialize = Callable[[Json], None]
+OnInitialize = Callable[[mcp.InitializeParams], None]
 
 
 class StdioHandover:
@@ -66,7 +66,7 @@ async def serve(
     handover = handover or StdioHandover(claim_output())
     pipe = _StdioConnection(server, caller, longest_line, handover.output, on_initialize)
     if handover.initialize is not None:
-        pipe.apply_initialize(handover.initialize)
+        pipe.apply_initialize(mcp.read_initialize(handover.initialize))
     if handover.pending:
         pipe.feed(handover.pending)
         await asyncio.sleep(0)  # a first answer goes out before signals are handled: asyncio loads `inspect` for them
@@ -195,17 +195,15 @@ class _StdioConnection:
             raise JsonRpcError(
                 jsonrpc.INTERNAL_ERROR, f"Too many requests at once; at most {MAX_CONCURRENT} are served"
             )
-        params = request.params
-        if mcp.is_stateless(request.method, params):
-            envelope = mcp.stateless_envelope(params)
+        if mcp.is_stateless(request):
+            envelope = mcp.stateless_envelope(request)
         else:
             if request.method == "initialize":
-                self.apply_initialize(params)
-            peer = self._peer
-            envelope = mcp.handshake_envelope(params, version=peer.version, capabilities=peer.capabilities)
-        return Exchange(request.id, envelope, self._caller, peer=self._peer, write=self._write)
+                self.apply_initialize(mcp.read_initialize(request.params))
+            envelope = self._peer.envelope(request)
+        return Exchange(request, envelope, self._caller, peer=self._peer, write=self._write)
 
-    def apply_initialize(self, params: Json) -> None:
+    def apply_initialize(self, params: mcp.InitializeParams) -> None:
         """A handshake-era client has introduced itself: it is notified of changes from now on."""
         self._peer.apply_initialize(params)
         if self._on_initialize is not None:
@@ -216,7 +214,7 @@ class _StdioConnection:
     async def _answer(self, exchange: Exchange, request: JsonRpcRequest) -> None:
         self._starting -= 1
         try:
-            result = await self._server.answer(exchange, request.method, request.params)
+            result = await self._server.answer(exchange)
             self._outgoing += (jsonrpc.encode_result(request.id, result), b"\n")
         except JsonRpcError as exc:
             self._outgoing += (jsonrpc.encode_error(request.id, exc), b"\n")
