@@ -560,6 +560,8 @@ def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
     """One of them in each pause, however many there are, even if one fails; one that was added twice has one turn."""
 
     class Connection:
+        has_held_input = False
+
         def __init__(self, name: str) -> None:
             self.name = name
             self.loop = asyncio.get_running_loop()

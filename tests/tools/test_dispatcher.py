@@ -82,11 +82,13 @@ def test_a_caller_two_sources_would_serve_must_choose() -> None:
         asyncio.run(desk.call(order("same")))
 
 
-def test_a_source_lent_for_a_while_is_gone_afterwards() -> None:
+def test_a_source_that_is_removed_has_no_tools_any_more() -> None:
     registry = ToolRegistry()
     desk = ToolDispatcher(registry)
-    with registry.add_temporarily("guest", Tools(visit=answer)):
-        assert names(desk, LOCAL_CALLER) == ["visit"]
+    registry.add("other", Tools(visit=answer))
+    assert names(desk, LOCAL_CALLER) == ["visit"]
+
+    registry.remove("other")
 
     assert names(desk, LOCAL_CALLER) == []
     with pytest.raises(ToolNotFound):

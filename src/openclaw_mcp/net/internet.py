@@ -18,29 +18,27 @@ from ..core.errors import OpenClawError
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 NON_PUBLIC_NETWORKS: Final = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",
-            "100.64.0.0/10",  # behind a provider's NAT
-            "127.0.0.0/8",
-            "169.254.0.0/16",  # link-local; the metadata of cloud machines
-            "172.16.0.0/12",
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.88.99.0/24",  # relays of 6to4
-            "192.168.0.0/16",
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved; 255.255.255.255 is everybody
-            "2001::/23",  # protocol assignments; Teredo, benchmarks, ORCHID
-            "2001:db8::/32",  # documentation
-            "3ffe::/16",  # given back
-            "3fff::/20",  # documentation
-        ),
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # behind a provider's NAT
+        "127.0.0.0/8",
+        "169.254.0.0/16",  # link-local; the metadata of cloud machines
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved; 255.255.255.255 is everybody
+        "2001::/23",  # protocol assignments; Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "3ffe::/16",  # given back
+        "3fff::/20",  # documentation
     )
 )
 GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")

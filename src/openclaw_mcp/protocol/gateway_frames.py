@@ -52,11 +52,7 @@ class ErrorBody(Struct, frozen=True, rename="camel", omit_defaults=True):
         """The error as the caller of the method gets it raised."""
         details = None if self.details is UNSET else self.details
         return RpcError(
-            self.message,
-            kind=self.code,
-            details=details,
-            retryable=self.retryable,
-            retry_after_ms=self.retry_after_ms,
+            self.message, kind=self.code, details=details, retryable=self.retryable, retry_after_ms=self.retry_after_ms
         )
 
 
@@ -168,13 +164,8 @@ def encode_response(id: str, payload: Any) -> bytes:
 
 
 def encode_error(id: str, error: RpcError) -> bytes:
-    body: dict[str, Any] = {"code": error.kind, "message": str(error) or "failed"}
-    if error.details is not None:
-        body["details"] = error.details
-    if error.retryable is not None:
-        body["retryable"] = error.retryable
-    if error.retry_after_ms is not None:
-        body["retryAfterMs"] = error.retry_after_ms
+    details = UNSET if error.details is None else error.details
+    body = ErrorBody(error.kind, str(error) or "failed", details, error.retryable, error.retry_after_ms)
     return _encode({"type": "res", "id": id, "ok": False, "error": body})
 
 

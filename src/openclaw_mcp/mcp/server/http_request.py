@@ -11,29 +11,19 @@ from ...net.asgi import Receive, Scope, Send
 from ...net.periodic_sweep import PeriodicSweep
 from ...net.tasks import Tasks
 from ...protocol import header_params, jsonrpc, mcp
-from ...protocol.jsonrpc import (
-    JsonRpcError,
-    JsonRpcId,
-    JsonRpcMessage,
-    JsonRpcRequest,
-    JsonRpcResponse,
-    MalformedMessage,
-)
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest, JsonRpcResponse
 from .exchange import Exchange, Peer
-from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal
+from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal, body_too_large
 from .server import McpServer
 
 logger = logging.getLogger(__name__)
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-WATCH_AFTER: Final = (
-    0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
-)
+WATCH_AFTER: Final = 0.05  # seconds, about, after which a call is watched: has the client gone? is a comment due?
 KEEPALIVE_INTERVAL: Final = 15.0  # seconds of silence on a stream before a comment line shows that we are there
 
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
-_JSON = (b"content-type", b"application/json")
 _STREAM: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -90,7 +80,7 @@ class HttpReply:
         if self._is_streaming:
             await self.send_event(body, more=False)
         else:
-            await send_json(self.send, body, status=status, headers=self._headers)
+            await _send_body(self.send, body, status=status, headers=self._headers)
 
     async def end_without_result(self) -> None:
         """End without a result: the client does not want it any more."""
@@ -141,13 +131,13 @@ class SingleRequestServer:
 
     async def read_message(
         self, headers: HeaderMap, receive: Receive, send: Send
-    ) -> tuple[JsonRpcMessage, HttpReply] | None:
+    ) -> tuple[jsonrpc.JsonRpcMessage, HttpReply] | None:
         """The message of a POST and its reply; None when it was answered already. Raises HttpRefusal."""
         self._access_rules.check_body(headers)
         accepts_stream = _accepts_stream(headers.get("accept"))
         message = jsonrpc.decode_message(await read_body(receive, self._access_rules.largest_body))
-        if isinstance(message, MalformedMessage):
-            await send_json(send, jsonrpc.encode_error(message.id, message.error), status=400)
+        if isinstance(message, jsonrpc.MalformedMessage):
+            await _send_body(send, jsonrpc.encode_error(message.id, message.error), status=400)
             return None
         id = message.id if isinstance(message, JsonRpcRequest) else 0
         return message, HttpReply(receive, send, accepts_stream=accepts_stream, id=id)
@@ -155,7 +145,7 @@ class SingleRequestServer:
     async def serve_stateless(
         self,
         server: McpServer,
-        message: JsonRpcMessage,
+        message: jsonrpc.JsonRpcMessage,
         headers: HeaderMap,
         repeated_header: str | None,
         caller: Caller,
@@ -285,13 +275,9 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
     try:
         return await asgi.read_body(receive, max_bytes, timeout=BODY_WAIT)
     except asgi.BodyTooLarge:
-        raise _too_large(max_bytes) from None
+        raise body_too_large(max_bytes) from None
     except asgi.BodyRefused as exc:
         raise HttpRefusal(exc.status, str(exc)) from None
-
-
-def _too_large(max_bytes: int) -> HttpRefusal:
-    return HttpRefusal(413, f"request body too large: at most {max_bytes} bytes")
 
 
 def _accepts_stream(accept: str | None) -> bool:
@@ -303,17 +289,17 @@ def _accepts_stream(accept: str | None) -> bool:
     return "text/event-stream" in accept
 
 
-async def send_json(send: Send, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
-    listed = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
+async def _send_body(
+    send: Send, body: bytes, *, status: int = 200, headers: HeaderList = (), content_type: bytes = b"application/json"
+) -> None:
+    listed = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_text(send: Send, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
-    body = text.encode()
-    listed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": listed})
-    await send({"type": "http.response.body", "body": body})
+    content_type = b"text/plain; charset=utf-8"
+    await _send_body(send, text.encode(), status=status, headers=headers, content_type=content_type)
 
 
 async def send_refusal(send: Send, refusal: HttpRefusal) -> None:

@@ -3,17 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from ...core import model
 from ...core.errors import PromptNotFound, ResourceNotFound
-from ...core.model import (
-    Completion,
-    Contents,
-    PromptCall,
-    PromptMessage,
-    PromptSpec,
-    ResourceRead,
-    ResourceSpec,
-    TemplateSpec,
-)
 from ...core.ports import Completer, PromptProvider, ResourceProvider
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError
@@ -26,31 +17,31 @@ ListItem = TypeVar("ListItem")
 
 
 class _PromptsPage(mcp.McpResult):
-    prompts: Sequence[PromptSpec]
+    prompts: Sequence[model.PromptSpec]
     next_cursor: str | None = None
 
 
 class _ResourcesPage(mcp.McpResult):
-    resources: Sequence[ResourceSpec]
+    resources: Sequence[model.ResourceSpec]
     next_cursor: str | None = None
 
 
 class _TemplatesPage(mcp.McpResult):
-    resource_templates: Sequence[TemplateSpec]
+    resource_templates: Sequence[model.TemplateSpec]
     next_cursor: str | None = None
 
 
 class _PromptResult(mcp.McpResult):
-    messages: tuple[PromptMessage, ...]
+    messages: tuple[model.PromptMessage, ...]
     description: str | None = None
 
 
 class _ResourceResult(mcp.McpResult):
-    contents: Sequence[Contents]
+    contents: Sequence[model.Contents]
 
 
 class _CompletionResult(mcp.McpResult):
-    completion: Completion
+    completion: model.Completion
 
 
 class PromptMethods:
@@ -68,7 +59,7 @@ class PromptMethods:
             raise invalid_params("`name` must be a string")
         if type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
             raise invalid_params("`arguments` must be an object of strings")
-        call = PromptCall(caller=exchange.caller, name=name, arguments=arguments, context=exchange)
+        call = model.PromptCall(caller=exchange.caller, name=name, arguments=arguments, context=exchange)
         try:
             prompt = await self._provider.get(call)
         except PromptNotFound as exc:
@@ -90,7 +81,7 @@ class ResourceMethods:
         return _TemplatesPage(*paginate(specs, exchange, lambda spec: spec.uri_template, self._page_size))
 
     async def read(self, exchange: Exchange) -> mcp.McpResult:
-        read = ResourceRead(caller=exchange.caller, uri=_require_uri(exchange), context=exchange)
+        read = model.ResourceRead(caller=exchange.caller, uri=_require_uri(exchange), context=exchange)
         try:
             return _ResourceResult(await self._provider.read(read))
         except ResourceNotFound as exc:
@@ -119,7 +110,7 @@ async def complete(completer: Completer, exchange: Exchange) -> mcp.McpResult:
     found = await completer.complete(exchange.caller, ref, argument, context)
     more = found.has_more or len(found.values) > MAX_COMPLETIONS
     total = max(found.total, len(found.values))
-    return _CompletionResult(Completion(found.values[:MAX_COMPLETIONS], total, more))
+    return _CompletionResult(model.Completion(found.values[:MAX_COMPLETIONS], total, more))
 
 
 def paginate(

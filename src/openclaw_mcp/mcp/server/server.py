@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
-from ...core.model import InputRequest, Json, ToolCall, ToolSpec, text_result
+from ...core.model import InputRequest, ToolCall, ToolSpec, text_result
 from ...core.ports import Completer, PromptProvider, ResourceProvider, Toolbox
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
@@ -41,9 +41,6 @@ class McpServerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     name: str
     version: str
     title: str | None = None
-    description: str | None = None
-    website_url: str | None = None
-    icons: list[Json] | None = None
 
 
 class _Feature(Struct, frozen=True, omit_defaults=True, rename="camel"):
