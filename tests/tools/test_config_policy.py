@@ -207,7 +207,7 @@ def test_doubtful_rules_are_noted_but_hold() -> None:
 
     notes = {verdict.step: verdict.notes for verdict in told.steps if verdict.notes}
     assert notes.keys() == {"global", "sender"}
-    assert "'lobster' is no tool of the house itself" in notes["global"][0]
+    assert "'lobster' is no tool of the gateway itself" in notes["global"][0]
     assert notes["sender"] == ("tools.toolsBySender: '7' is read as an id; write id:7",)
     assert told.decision.allowed
 

@@ -45,7 +45,7 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     sender: Sender | None = None
     owner: bool = False
     depth: int = 0
-    """How many spawns lie between this run and one a person started."""
+    """How many spawns are between this run and one a person started."""
     spawned_by: str | None = None
     """The session that spawned this one."""
     folder: str | None = None
@@ -56,7 +56,8 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     """The models of the runs that led to this one (`@agent` or `@agent:model`: whichever that is now): their rules hold
     too."""
     delivers_to: tuple[str, str, str] | None = None
-    """Channel, account and conversation a job's result goes to: no person is behind it, and it is at home there."""
+    """Channel, account and conversation a job's result is delivered to: no person is behind the job, and that
+    conversation counts as its own."""
     sends_anywhere: bool = False
     """Whether an operator planned it outside every conversation, to send where its orders say."""
     tools: frozenset[str] | None = None
@@ -73,8 +74,8 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     entry_point: EntryPoint = "mcp"
     grant: Grant | None = None
     session_grant: Grant | None = None
-    """Of an operator that acts in a session: how that session's own run would stand. The rules about tools, and about
-    what is started and changed, go by it; which methods and sessions it reaches stays its own."""
+    """Of an operator that acts in a session: the grant that session's own run would have. It decides about tools, and
+    about what is started and changed; which methods and sessions the operator reaches stays its own."""
 
     @property
     def acts_in_session(self) -> bool:
@@ -207,7 +208,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class CallRecord(Struct, frozen=True, kw_only=True):
-    """What the books say of one call made or refused. Never arguments, never results."""
+    """The audit record of one call made or refused. Never arguments, never results."""
 
     at: float
     """Seconds since the epoch, when the call came in."""
@@ -222,7 +223,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     step: str
     """Which step of the policy decided."""
     rule: str
-    """What it said."""
+    """The reason it gave."""
     outcome: str
     """`ok`, `failed`, or the stable code of the error that ended the call."""
     milliseconds: float

@@ -40,7 +40,7 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
     body_bytes: int = 128 << 20
     """Of all bodies that have begun together: beyond, the largest gives way."""
     unread_seconds: float = 10.0
-    """How long an answer may wait for its reader before it gives way to others, where there is no room."""
+    """How long an answer may wait for its reader before its connection may be ended for another, when all are taken."""
 
 
 EVICTION_REASONS: Final = ("waits_since", "unread_since", "queued_since", "listens_since")

@@ -62,7 +62,7 @@ def find_header_params(schema: Json) -> HeaderParams:
 
 
 def encode_header_value(value: str) -> str:
-    """Text as a header value: as it stands when that is safe, else base64 in its wrapper."""
+    """Text as a header value: unchanged when that is safe, else base64 in its wrapper."""
     plain = value.isascii() and value.isprintable() and value == value.strip()
     if plain and not value.startswith("=?base64?"):
         return value
@@ -89,7 +89,7 @@ def param_headers(header_params: HeaderParams, arguments: Any) -> dict[str, str]
 
 
 def has_valid_header_params(schema: Json) -> bool:
-    """Whether every `x-mcp-header` of a schema is a header name, its own, and stands on a string, integer or boolean.
+    """Whether every `x-mcp-header` of a schema is a header name, its own, and is on a string, integer or boolean.
 
     A client must not use a tool of which this is not true.
     """

@@ -64,7 +64,7 @@ class JsonRpcResponse(Struct, frozen=True):
 
 
 class MalformedMessage(Struct, frozen=True):
-    """A message that can't be served; `id` is set when the sender can be told which one it was."""
+    """A message that can't be served; `id` is set when the answer can name the message."""
 
     id: JsonRpcId | None
     error: JsonRpcError
@@ -136,19 +136,19 @@ def _read_without_method(value: Json) -> JsonRpcMessage:
 
 
 def _reject_non_message(value: Any) -> JsonRpcMessage:
-    """For what is no object, or nested too deeply; an error then stands in for the answer somebody waits for."""
+    """For a value that is no object, or nested too deeply. An answer of that kind becomes an error for its waiter."""
     if type(value) is not dict:
         reason = "batches are not supported" if type(value) is list else "a message must be a JSON object"
         return MalformedMessage(None, JsonRpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
-    id, words = value.get("id"), f"Parse error: the JSON is {TOO_DEEP_MESSAGE}"
+    id, reason = value.get("id"), f"Parse error: the JSON is {TOO_DEEP_MESSAGE}"
     if "method" not in value:
-        return JsonRpcResponse(id, None, {"code": PARSE_ERROR, "message": words})
-    return MalformedMessage(id if _is_id(id) else None, JsonRpcError(PARSE_ERROR, words))
+        return JsonRpcResponse(id, None, {"code": PARSE_ERROR, "message": reason})
+    return MalformedMessage(id if _is_id(id) else None, JsonRpcError(PARSE_ERROR, reason))
 
 
 def _reject_undecodable(data: bytes | bytearray | str, exc: ValueError) -> MalformedMessage:
-    """Half a character (a lone surrogate) or a huge number is proper JSON all the same: its sender can be told which
-    message it was."""
+    """Half a character (a lone surrogate) or a huge number is proper JSON all the same: the error can name the
+    message by its id."""
     try:
         id = unencodable.recover_id(data)
     except ValueError:
@@ -160,7 +160,7 @@ def _reject_undecodable(data: bytes | bytearray | str, exc: ValueError) -> Malfo
 
 
 def _describe_decode_error(exc: ValueError) -> str:
-    """The decoder's own words name a byte position, never the text around it."""
+    """The decoder's own text names a byte position, never the text around it."""
     if isinstance(exc, UnicodeDecodeError):
         return "the message is not UTF-8"
     return str(exc)

@@ -130,7 +130,9 @@ def test_a_server_that_does_not_work_is_not_added(mcp: Shell) -> None:
     result = mcp("add", "dead", "--", "sh", "-c", "echo broken by design >&2; exit 4")
 
     assert result.returncode == 1
-    assert result.stderr == "openclaw mcp: dead is gone: it ended with status 4; it last said: broken by design\n"
+    assert (
+        result.stderr == "openclaw mcp: dead is gone: it ended with status 4; its last output was: broken by design\n"
+    )
     assert not mcp.file.exists()
 
 

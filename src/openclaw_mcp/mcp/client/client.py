@@ -143,7 +143,7 @@ class McpClient:
             async with asyncio.timeout(self._connect_wait * PROBE_SHARE if probing else None):
                 found = await self._request_discovery()
         except (JsonRpcError, TimeoutError, ToolUnavailable) as exc:
-            # Whatever is no failure of the network may be an older server's way to say that it lacks the method.
+            # Any failure but one of the network may be an older server's way to say that it lacks the method.
             if probing and self.close_reason:
                 raise ProbeKilledServer(str(exc)) from exc
             if not probing or not _may_be_handshake_only(exc):

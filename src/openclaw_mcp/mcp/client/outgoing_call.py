@@ -124,7 +124,7 @@ class OutgoingCall:
             async with asyncio.timeout(PERSON_WAIT):
                 return await self.context.ask(questions)
         except TimeoutError:
-            raise ToolUnavailable(f"nobody answered within {PERSON_WAIT:g} s") from None
+            raise ToolUnavailable(f"the client did not answer within {PERSON_WAIT:g} s") from None
 
     def _question_key(self, question: InputRequest) -> str:
         """A question's key: the same when the call is made again, and another as soon as the question is another."""
@@ -155,7 +155,7 @@ def answer_unasked(method: str) -> Json:
     if method == "elicitation/create":
         return {"action": "cancel"}
     if method in QUESTION_METHODS:
-        raise JsonRpcError(REFUSED_CODE, "Nobody on this connection can answer that")
+        raise JsonRpcError(REFUSED_CODE, "No client on this connection can answer that")
     raise JsonRpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
 

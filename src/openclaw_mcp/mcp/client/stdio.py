@@ -197,7 +197,7 @@ class McpStdioTransport:
     def _stderr_excerpt(self) -> str:
         lines = self._stderr.lines()[-STDERR_TAIL_LINES:]
         printable = "".join(char if char.isprintable() else " " for char in " | ".join(lines))
-        return f"; it last said: {self._redact(printable)}" if lines else ""
+        return f"; its last output was: {self._redact(printable)}" if lines else ""
 
 
 def _format_exit(status: int | None) -> str:

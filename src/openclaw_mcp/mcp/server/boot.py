@@ -49,7 +49,7 @@ VERSION_PLACEHOLDER = "@VERSION@"
 def serve(first_replies: FirstReplies, load: Callable[[], RunServer]) -> None:
     """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
     wire = os.dup(1)
-    os.dup2(2, 1)  # everything printed to stdout from now on goes to stderr, never to the client
+    os.dup2(2, 1)  # everything printed to stdout from now on is sent to stderr, never to the client
     loader = _Loader(load)
     pending, initialize = b"", None
     while True:

@@ -99,7 +99,7 @@ class HttpReply:
                     await self.send_raw(b":\r\n\r\n")
 
     async def run_until_disconnect(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run `work` to its end, or stop it when the client goes; whether it came to its end."""
+        """Run `work` to its end, or stop it when the client disconnects; whether it came to its end."""
         try:
             async with asyncio.TaskGroup() as group:
                 running, watching = group.create_task(work), group.create_task(self.watch_client())
@@ -174,7 +174,7 @@ class SingleRequestServer:
         await self._answer(server, exchange, reply)
 
     async def _answer(self, server: McpServer, exchange: Exchange, reply: HttpReply) -> None:
-        """Serve within the request's own task; it ends when the client goes."""
+        """Serve within the request's own task; it ends when the client disconnects."""
         watch = _ClientWatch(reply, self._access_rules.max_seconds, self._slow_calls, self._watches)
         try:
             result = await server.answer(exchange)
@@ -198,7 +198,7 @@ def find_version_error(request: JsonRpcRequest, headers: HeaderMap) -> JsonRpcEr
 
 
 class _ClientWatch:
-    """Watches over a slow call: cancels it when the client goes or the time is up, and keeps its stream alive."""
+    """Watches a slow call: cancels it when the client disconnects or the time is up, and keeps its stream alive."""
 
     __slots__ = ("_cancel_reason", "_max_seconds", "_reply", "_request_task", "_sweep", "_tasks", "_watch_task")
 

@@ -88,7 +88,7 @@ class SessionServer:
             self._calls.pop(key, None)
 
     async def stream_changes(self, reply: HttpReply) -> None:
-        """Send list changes to a handshake-era listener until it goes or the session closes."""
+        """Send list changes to a handshake-era listener until it disconnects or the session closes."""
         unsent: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
         has_messages = asyncio.Event()
 

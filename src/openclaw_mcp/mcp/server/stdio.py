@@ -44,7 +44,7 @@ class StdioHandover:
 
 
 def claim_output() -> int:
-    """Take stdout for ourselves: everything else that is printed there from now on goes to stderr."""
+    """Take stdout for ourselves: everything else that is printed there from now on is sent to stderr."""
     wire = os.dup(1)
     os.dup2(2, 1)
     return wire
@@ -69,7 +69,7 @@ async def serve(
         pipe.apply_initialize(mcp.read_initialize(handover.initialize))
     if handover.pending:
         pipe.feed(handover.pending)
-        await asyncio.sleep(0)  # a first answer goes out before signals are handled: asyncio loads `inspect` for them
+        await asyncio.sleep(0)  # a first answer is sent before signals are handled: asyncio loads `inspect` for them
     with _handle_signals(pipe.interrupt):
         try:
             pipe.open_input()
@@ -238,7 +238,7 @@ class _StdioConnection:
         self.queue_message(message)
 
     def queue_message(self, message: bytes) -> None:
-        """Queue one message; what is queued in one turn of the loop goes out in one write."""
+        """Queue one message; what is queued in one turn of the loop is sent in one write."""
         self._outgoing += (message, b"\n")
         self._flush_soon()
 
