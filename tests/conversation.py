@@ -59,8 +59,8 @@ class Conversation:
         caller: Caller = LOCAL_CALLER,
         answers_us: bool = False,
     ) -> None:
-        self.heard: list[Json] = []
-        self._news = asyncio.Event()
+        self.received: list[Json] = []
+        self._arrival = asyncio.Event()
         self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, accepts_requests=answers_us)
         self.peer.capabilities = mcp.ClientCapabilities(capabilities or {})
         self._server = server
@@ -76,20 +76,20 @@ class Conversation:
             params["_meta"] = {**required, **given}
         request = jsonrpc.JsonRpcRequest(1, method, params)
         envelope = mcp.stateless_envelope(request) if self._stateless else self.peer.envelope(request)
-        exchange = Exchange(request, envelope, self._caller, peer=self.peer, write=self._hear, headers=headers)
+        exchange = Exchange(request, envelope, self._caller, peer=self.peer, write=self._receive, headers=headers)
         return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange)))
 
     async def call(self, name: str, arguments: Json | None = None, **more: Any) -> Any:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
-    async def hears(self, count: int) -> list[Json]:
+    async def wait_messages(self, count: int) -> list[Json]:
         """Wait until so many messages were heard; all of them so far."""
         async with asyncio.timeout(HEAR_WAIT):
-            while len(self.heard) < count:
-                self._news.clear()
-                await self._news.wait()
-        return self.heard
+            while len(self.received) < count:
+                self._arrival.clear()
+                await self._arrival.wait()
+        return self.received
 
-    async def _hear(self, message: bytes) -> None:
-        self.heard.append(msgspec.json.decode(message))
-        self._news.set()
+    async def _receive(self, message: bytes) -> None:
+        self.received.append(msgspec.json.decode(message))
+        self._arrival.set()

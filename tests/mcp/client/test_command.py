@@ -173,7 +173,7 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (["call", "nobody", "x"], "no server 'nobody' is enabled"),
         (["call", "odd", "nothing"], "Unknown tool: nothing"),
@@ -187,12 +187,12 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
         (["add", "x", "--no-probe", "--url", "http://h", "--env", "A=b"], "--env is for programs"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(mcp: Shell, words: list[str], said: str) -> None:
+def test_a_mistake_is_reported_in_one_line(mcp: Shell, words: list[str], reason: str) -> None:
     mcp.file.parent.mkdir()
     mcp.file.write_text(json.dumps({"mcp": {"servers": {"odd": odd()}}}))
 
     result = mcp(*words)
 
     assert result.returncode == 1
-    assert said in result.stderr
+    assert reason in result.stderr
     assert result.stderr.count("\n") == 1

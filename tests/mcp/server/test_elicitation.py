@@ -57,7 +57,7 @@ def test_an_answer_that_is_no_object_counts_as_not_given() -> None:
 
 
 def refused(change: Any) -> str:
-    """What a repeated call is told, after `change` did something to its state or itself."""
+    """The error of a repeated call, after `change` did something to its state or itself."""
 
     async def talk() -> str:
         client = stateless()
@@ -126,7 +126,7 @@ def test_a_state_expires() -> None:
         sealed.verify_state(LOCAL_CALLER, call_request(requestState=state))
 
 
-def test_a_client_that_can_not_be_asked_is_told_what_to_declare() -> None:
+def test_a_client_that_can_not_be_asked_learns_what_to_declare() -> None:
     with pytest.raises(JsonRpcError) as error:
         asyncio.run(stateless(capabilities={}).call("greet"))
 
@@ -141,7 +141,7 @@ def test_a_handshake_client_is_asked_while_the_call_waits() -> None:
         )
         call = asyncio.ensure_future(client.call("greet"))
         for name in ("Ada", "Rome"):
-            question = (await client.hears(1)).pop()
+            question = (await client.wait_messages(1)).pop()
             assert question["method"] == "elicitation/create"
             assert "mode" not in question["params"]
             client.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], accept(name=name), None))
@@ -165,9 +165,9 @@ def test_a_handshake_client_that_refuses_the_question_fails_the_call() -> None:
             serving(Tools(greet=greet)), stateless=False, capabilities={"elicitation": {}}, answers_us=True
         )
         call = asyncio.ensure_future(client.call("greet"))
-        await client.hears(1)
+        await client.wait_messages(1)
         client.peer.handle_response(
-            jsonrpc.JsonRpcResponse(client.heard[0]["id"], None, {"code": -1, "message": "no form here"})
+            jsonrpc.JsonRpcResponse(client.received[0]["id"], None, {"code": -1, "message": "no form here"})
         )
         return await call
 

@@ -300,10 +300,10 @@ def test_a_listen_stream_tells_of_changes(address: str) -> None:
     with opened(address, "POST", body, **headers) as response:
         assert next_message(response)["method"] == "notifications/subscriptions/acknowledged"
         call(address, "test_trigger_tool_change")
-        told = next_message(response)
+        notification = next_message(response)
 
-    assert told["method"] == "notifications/tools/list_changed"
-    assert told["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "mine"}
+    assert notification["method"] == "notifications/tools/list_changed"
+    assert notification["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "mine"}
 
 
 # ---- what is kept ----

@@ -27,7 +27,7 @@ ASKS: Json = {"elicitation": {}}
 POLLS: Json = {**ASKS, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 YES: Json = {"action": "accept", "content": {"allow": True}}
 FORM: Json = {"type": "object", "properties": {"allow": {"type": "boolean"}}}
-NOBODY_CAN_SEND: Json = {"approve": YES, "approve-2": YES}
+UNASKED_ANSWERS: Json = {"approve": YES, "approve-2": YES}
 
 
 class Danger:
@@ -169,7 +169,7 @@ NO_ANSWERS: dict[str, tuple[Attempt, str]] = {
         "refused",
     ),
     "fewer rights": (by(Caller(kind="local", name=LOCAL_CALLER.name)), "refused"),
-    "another door": (
+    "another entry point": (
         by(Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, entry_point="agent")),
         "refused",
     ),
@@ -211,7 +211,7 @@ def test_each_of_two_rounds_is_answered_by_itself(caller: Caller) -> None:
     async def talk() -> None:
         client = danger.client(caller=caller)
         one = await client.call("act", {"x": 1})
-        two = await client.call("act", {"x": 1}, inputResponses=NOBODY_CAN_SEND, requestState=one["requestState"])
+        two = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS, requestState=one["requestState"])
         assert list(two["inputRequests"]) == ["approve-2"]
         assert danger.done == []
         last = await client.call("act", {"x": 1}, inputResponses={"approve-2": YES}, requestState=two["requestState"])
@@ -309,7 +309,7 @@ def test_a_task_does_not_take_answers_its_call_came_with() -> None:
 
     async def talk() -> Any:
         client = danger.client(POLLS)
-        made = await client.call("act", {"x": 1}, inputResponses=NOBODY_CAN_SEND)
+        made = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS)
         return await settled(client, made["taskId"])
 
     assert asyncio.run(talk())["status"] == "input_required"
@@ -322,7 +322,7 @@ def test_a_tasks_question_is_answered_by_who_has_seen_it_and_not_before() -> Non
     async def talk() -> Any:
         client = danger.client(POLLS)
         id = (await client.call("act", {"x": 1}))["taskId"]
-        answer = {"taskId": id, "inputResponses": NOBODY_CAN_SEND}
+        answer = {"taskId": id, "inputResponses": UNASKED_ANSWERS}
         for _ in range(3):  # before it is asked, and after, but unseen
             await client.ask("tasks/update", answer)
             await asyncio.sleep(0)
@@ -380,14 +380,14 @@ async def settled(client: Conversation, id: str) -> Any:
 
 
 @pytest.mark.parametrize("guess", [0, 1, 2, "1", 1.0, True, None, [1], {"id": 1}, 0x5EED_5EED_5EED])
-def test_a_response_to_a_question_nobody_read_is_dropped(guess: Any) -> None:
+def test_a_response_to_an_unread_question_is_dropped(guess: Any) -> None:
     danger = Danger()
 
     async def talk() -> None:
         client = Conversation(danger.server, stateless=False, capabilities=ASKS, answers_us=True)
         client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         calling = asyncio.ensure_future(client.call("act", {"x": 1}))
-        question = (await client.hears(1))[0]
+        question = (await client.wait_messages(1))[0]
         client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         await asyncio.sleep(0)
         assert not calling.done()
