@@ -198,8 +198,7 @@ class _SecretGuard:
         self._virtual_devices = set(devices.values()) - {devices.get("/")}
 
     def check_folder(self, descriptor: int) -> None:
-        about = os.fstat(descriptor)
-        self._check(about)
+        self._check(os.fstat(descriptor))
         try:
             os.stat(STATE_MARKER_FILE, dir_fd=descriptor, follow_symlinks=False)
         except OSError:
@@ -239,7 +238,7 @@ def _read_bytes(root: Path, parts: Sequence[str], access: FileAccess, max_bytes:
         guard.check_file(os.fstat(descriptor), parts[-1])
         data = file.read(max_bytes + 1)  # not its size is asked: it may grow while it is read
     if len(data) > max_bytes:
-        raise _too_large_error(parts[-1], max_bytes)
+        raise FileRefused(f"{parts[-1]} is larger than {max_bytes} bytes, the most that can be sent here")
     return data
 
 
@@ -262,7 +261,3 @@ def _open_beneath(root: Path, parts: Sequence[str], guard: _SecretGuard) -> int:
 
 def _not_a_file_error(name: str) -> FileRefused:
     return FileRefused(f"{name} is no file; a folder, pipe or device can't be sent")
-
-
-def _too_large_error(name: str, max_bytes: int) -> FileRefused:
-    return FileRefused(f"{name} is larger than {max_bytes} bytes, the most that can be sent here")

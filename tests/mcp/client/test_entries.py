@@ -65,6 +65,7 @@ def test_a_tool_filter_takes_names_and_patterns() -> None:
         ({"url": "ftp://x"}, "`url` must be an http"),
         ({"url": "http://x", "transport": "sse"}, "was retired by MCP"),
         ({"url": "http://x", "transport": "carrier pigeon"}, "`transport` must be"),
+        ({"url": "http://x", "transport": ["http"]}, "`transport` must be"),
         ({"url": "http://x", "auth": "oauth"}, "`auth` is not supported yet"),
         ({"url": "http://x", "headers": {"X": "a\nb"}}, "is no HTTP header"),
         ({"url": "http://x", "headers": {"X Y": "a"}}, "is no HTTP header"),

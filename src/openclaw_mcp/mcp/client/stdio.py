@@ -144,8 +144,7 @@ class McpStdioTransport:
     def _handle_notification(self, notification: JsonRpcNotification, handler: ServerMessageHandler) -> None:
         if notification.method == "notifications/cancelled":
             id = notification.params.get("requestId")
-            task = self._answer_tasks.get(id) if isinstance(id, str | int) else None
-            if task is not None:
+            if isinstance(id, str | int) and (task := self._answer_tasks.get(id)) is not None:
                 task.cancel()
             return
         token = notification.params.get("progressToken")

@@ -98,7 +98,7 @@ class HttpReply:
                 if not leaving.done() and self._accepts_stream:
                     await self.send_raw(b":\r\n\r\n")
 
-    async def run_until_disconnect(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def run_until_disconnect(self, work: Coroutine[Any, Any, object]) -> bool:
         """Run `work` to its end, or stop it when the client disconnects; whether it came to its end."""
         try:
             async with asyncio.TaskGroup() as group:

@@ -226,8 +226,7 @@ class _StdioConnection:
                 self.flush()
 
     def _cancel(self, id: Any) -> None:
-        task = self._running.get(id) if isinstance(id, str | int) else None
-        if task is not None:
+        if isinstance(id, str | int) and (task := self._running.get(id)) is not None:
             task.cancel()
 
     # ---- bytes out ----
