@@ -69,7 +69,7 @@ def encode_header_value(value: str) -> str:
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def request_headers(method: str, params: Any) -> dict[str, str]:
+def request_headers(method: str, params: Json) -> dict[str, str]:
     """The standard headers that repeat a request's body, but for the version."""
     headers = {"mcp-method": method}
     subject = params.get(NAME_PARAM_BY_METHOD.get(method, ""))
@@ -78,7 +78,7 @@ def request_headers(method: str, params: Any) -> dict[str, str]:
     return headers
 
 
-def param_headers(header_params: HeaderParams, arguments: Any) -> dict[str, str]:
+def param_headers(header_params: HeaderParams, arguments: Json) -> dict[str, str]:
     """The `Mcp-Param-*` headers that repeat `arguments`; one that is null or absent has none."""
     headers = {}
     for path, (token, _) in header_params.items():

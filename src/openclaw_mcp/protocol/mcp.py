@@ -92,7 +92,7 @@ class RequestEnvelope(Struct, frozen=True):
     capabilities: ClientCapabilities = NO_CAPABILITIES
     progress_token: str | int | None = None
     """Under which the client wants to know how far the call is."""
-    log_level: Any = None
+    log_level: str | None = None
     """Only the stateless era names it with each request."""
 
 

@@ -18,7 +18,7 @@ from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcReques
 from ...protocol.mcp_results import read_result, read_tool
 from .entry import CONNECT_WAIT, REQUEST_WAIT, Era
 from .http import BadHttpStatus
-from .outgoing_call import REFUSED_CODE, OutgoingCall, answer_unasked
+from .outgoing_call import REFUSED_CODE, OutgoingCall, answer_without_caller
 from .transport import TOOLS_CHANGED, McpTransport, OutgoingRequest, SessionLost, result_or_raise
 
 logger = logging.getLogger(__name__)
@@ -294,7 +294,7 @@ class McpClient:
         """A pipe does not say which call a question belongs to: it is asked only if it can't reach another caller."""
         callers = {call.caller for call in self._calls}
         if request.method == "ping" or not callers:
-            return answer_unasked(request.method)
+            return answer_without_caller(request.method)
         if len(callers) == 1:
             return await next(reversed(self._calls)).on_request(request)
         raise JsonRpcError(REFUSED_CODE, "Several callers are waiting, and the question does not say whose it is")

@@ -102,14 +102,14 @@ class OutgoingCall:
     async def on_request(self, request: JsonRpcRequest) -> Json:
         """A handshake-era server's request."""
         if request.method not in QUESTION_METHODS:
-            return answer_unasked(request.method)
+            return answer_without_caller(request.method)
         question = InputRequest(request.method, request.params)  # type: ignore[arg-type]  # checked the line above
         self._reset_timeout(pause=True)
         try:
             name = self._question_key(question)
             return (await self._ask_caller({name: question}))[name]
         except CannotAsk:
-            return answer_unasked(request.method)
+            return answer_without_caller(request.method)
         except InputRequired as exc:
             # The caller will send the call again with the answer at hand: this one is over, here and at the server.
             self._abort(exc)
@@ -148,7 +148,7 @@ class OutgoingCall:
                 self.timeout.reschedule(None if pause else asyncio.get_running_loop().time() + self.timeout_seconds)
 
 
-def answer_unasked(method: str) -> Json:
+def answer_without_caller(method: str) -> Json:
     """The answer to a request for which no caller is, or can be, asked. Raises JsonRpcError where there is none."""
     if method == "ping":
         return {}
