@@ -43,6 +43,10 @@ def serving(tools: Tools, **options: Any) -> McpServer:
     return McpServer(McpServerInfo(name="test", version="1"), ToolDispatcher(ToolRegistry({"test": tools})), **options)
 
 
+def call_request(**params: Any) -> jsonrpc.JsonRpcRequest:
+    return jsonrpc.JsonRpcRequest(1, "tools/call", params)
+
+
 class Conversation:
     """One client's side. Results come back as plain JSON values, as they would over a wire."""
 
@@ -55,10 +59,10 @@ class Conversation:
         caller: Caller = LOCAL_CALLER,
         answers_us: bool = False,
     ) -> None:
-        self.heard: list[Json] = []
-        self._news = asyncio.Event()
+        self.received: list[Json] = []
+        self._arrival = asyncio.Event()
         self.peer = Peer(version=mcp.NEWEST_HANDSHAKE, accepts_requests=answers_us)
-        self.peer.capabilities = capabilities or {}
+        self.peer.capabilities = mcp.ClientCapabilities(capabilities or {})
         self._server = server
         self._stateless = stateless
         self._capabilities = capabilities or {}
@@ -70,23 +74,22 @@ class Conversation:
             given = params.get("_meta", {})
             required = {mcp.PROTOCOL_VERSION: mcp.STATELESS_VERSIONS[0], mcp.CLIENT_CAPABILITIES: self._capabilities}
             params["_meta"] = {**required, **given}
-            envelope = mcp.stateless_envelope(params)
-        else:
-            envelope = mcp.handshake_envelope(params, version=self.peer.version, capabilities=self._capabilities)
-        exchange = Exchange(1, envelope, self._caller, peer=self.peer, write=self._hear, headers=headers)
-        return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange, method, params)))
+        request = jsonrpc.JsonRpcRequest(1, method, params)
+        envelope = mcp.stateless_envelope(request) if self._stateless else self.peer.envelope(request)
+        exchange = Exchange(request, envelope, self._caller, peer=self.peer, write=self._receive, headers=headers)
+        return msgspec.json.decode(jsonrpc.encode(await self._server.answer(exchange)))
 
     async def call(self, name: str, arguments: Json | None = None, **more: Any) -> Any:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
-    async def hears(self, count: int) -> list[Json]:
+    async def wait_messages(self, count: int) -> list[Json]:
         """Wait until so many messages were heard; all of them so far."""
         async with asyncio.timeout(HEAR_WAIT):
-            while len(self.heard) < count:
-                self._news.clear()
-                await self._news.wait()
-        return self.heard
+            while len(self.received) < count:
+                self._arrival.clear()
+                await self._arrival.wait()
+        return self.received
 
-    async def _hear(self, message: bytes) -> None:
-        self.heard.append(msgspec.json.decode(message))
-        self._news.set()
+    async def _receive(self, message: bytes) -> None:
+        self.received.append(msgspec.json.decode(message))
+        self._arrival.set()

@@ -22,6 +22,7 @@ from openclaw_mcp.core.model import (
     InputRequest,
     Json,
     Prompt,
+    PromptArgument,
     PromptCall,
     PromptMessage,
     PromptSpec,
@@ -369,7 +370,7 @@ class Book:
             PromptSpec(
                 name=name,
                 description=f"The suite's {name}.",
-                arguments=[{"name": argument, "required": True} for argument in arguments],
+                arguments=[PromptArgument(argument, required=True) for argument in arguments],
             )
             for name, arguments in names.items()
         ]

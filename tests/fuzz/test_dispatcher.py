@@ -43,13 +43,8 @@ def test_the_dispatcher_answers_everything_with_a_result_or_an_rpc_error() -> No
 
         peer = Peer(accepts_requests=False)
         try:
-            if mcp.is_stateless(message.method, message.params):
-                envelope = mcp.stateless_envelope(message.params)
-            else:
-                envelope = mcp.handshake_envelope(message.params, version=peer.version, capabilities={})
-            answer = server.answer(
-                Exchange(message.id, envelope, LOCAL_CALLER, peer=peer, write=write), message.method, message.params
-            )
+            envelope = mcp.stateless_envelope(message) if mcp.is_stateless(message) else peer.envelope(message)
+            answer = server.answer(Exchange(message, envelope, LOCAL_CALLER, peer=peer, write=write))
             result = await asyncio.wait_for(answer, 5)
         except jsonrpc.JsonRpcError as exc:
             data = jsonrpc.encode_error(message.id, exc)

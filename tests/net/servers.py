@@ -52,7 +52,7 @@ class Served:
         return Peer(*await asyncio.open_connection("127.0.0.1", self.port))
 
     async def answers_others(self) -> None:
-        """A polite request of somebody else is answered."""
+        """A proper request of another client is answered."""
         other = await self.dial()
         try:
             assert await other.ask(self.polite) == 200
@@ -90,15 +90,15 @@ class Peer:
 
     async def until_closed(self) -> bytes:
         """All that the server still says, to the end of the connection."""
-        said = b""
+        received = b""
         async with asyncio.timeout(WAIT):
             with contextlib.suppress(ConnectionError):
                 while data := await self.reader.read(1 << 16):
-                    said += data
-        return said
+                    received += data
+        return received
 
     async def pour(self, piece: bytes, most: int) -> tuple[int, bytes]:
-        """Send `piece` again and again until the server hangs up: how much was sent, and what the server said."""
+        """Send `piece` again and again until the server hangs up: how much was sent, and what the server sent."""
         sent = 0
 
         async def send() -> None:
@@ -117,8 +117,8 @@ class Peer:
             await asyncio.wait((sending,))
 
     async def drip(self, byte: bytes, every: float) -> bytes:
-        """Send a byte now and then until the server hangs up: what it said."""
-        said = b""
+        """Send a byte now and then until the server hangs up: what it sent."""
+        received = b""
         async with asyncio.timeout(WAIT):
             while True:
                 try:
@@ -128,18 +128,18 @@ class Peer:
                     self.writer.write(byte)
                     continue
                 except ConnectionError:
-                    return said
+                    return received
                 if not data:
-                    return said
-                said += data
+                    return received
+                received += data
 
     def close(self) -> None:
         self.writer.transport.abort()
 
 
-def status(said: bytes) -> int:
+def status(received: bytes) -> int:
     """Of an answer; 0 when there is none."""
-    return int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else 0
+    return int(received.split(b" ", 2)[1]) if received.startswith(b"HTTP/1.1 ") else 0
 
 
 @contextlib.contextmanager

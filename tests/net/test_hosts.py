@@ -126,7 +126,7 @@ def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class _NewRoom:
+class _NewModule:
     def methods(self) -> tuple[()]:
         return ()
 
@@ -141,7 +141,7 @@ class _NewRoom:
 def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
     async def main() -> None:
         served = GatewayServer(tmp_path, TOKEN)
-        served.add_module(_NewRoom())
+        served.add_module(_NewModule())
         for path in ("/brand-new", "/brand/new/x", "/health/details"):
             assert await asked(served.http, path, "GET", [("host", "evil.example")]) == 403
             assert await asked(served.http, path, "GET", [("host", "localhost")]) == 200
@@ -151,8 +151,8 @@ def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
 
 def test_each_path_of_the_proxy_asks_the_gate() -> None:
     async def main() -> None:
-        async with open_proxy(ProxySettings(audit="off")) as house:
-            front, routes = ProxyAsgi(house), Api(house).app().routes
+        async with open_proxy(ProxySettings(audit="off")) as state:
+            front, routes = ProxyAsgi(state), Api(state).app().routes
             paths = [route.path.replace("{id}", "x") for route in routes if isinstance(route, Route)]
             assert {"/health", "/metrics", "/openapi.json", "/v1/chat/sessions"} <= set(paths)
             for path in [*paths, "/v1/mcp", "/v1/mcp/x", "/v1/mcp/x/"]:
@@ -167,9 +167,9 @@ def test_each_path_of_the_proxy_asks_the_gate() -> None:
 
 
 def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
-    """The node has one door for all paths, and is nothing for pages."""
+    """The node has one endpoint for all paths, and is nothing for pages."""
     tools = Tools()
-    door = McpHttp(
+    endpoint = McpHttp(
         serving(tools),
         access_rules=HttpAccessRules(allowed_origins=frozenset(), allow_browsers=False, loopback_only=True),
     )
@@ -177,10 +177,10 @@ def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
     async def main() -> None:
         for path in ("/", "/mcp", "/health", "/anything"):
             for name, headers in {**FOREIGN, **PAGES}.items():
-                assert await asked(door, path, "POST", headers) == 403, (path, name)
+                assert await asked(endpoint, path, "POST", headers) == 403, (path, name)
             for name, headers in OURS.items():
-                assert await asked(door, path, "POST", headers) != 403, (path, name)
-            assert await asked(door, path, "POST", OURS["a name"], peer="192.0.2.7") == 403
+                assert await asked(endpoint, path, "POST", headers) != 403, (path, name)
+            assert await asked(endpoint, path, "POST", OURS["a name"], peer="192.0.2.7") == 403
         async with serve_mcp_http(LocalNode(tmp_path), PortChoice(0)) as address:
             answer = await asyncio.to_thread(send, address + "health", "GET", Host="evil.example")
             assert (answer.status, answer.body) == (403, b"host not allowed")
@@ -204,7 +204,7 @@ def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_name
 
 
 @pytest.mark.parametrize(
-    ("told", "host", "wanted"),
+    ("configured", "host", "wanted"),
     [
         ("claw.example.com", "claw.example.com", False),
         ("claw.example.com", "claw.example.com:443", False),
@@ -212,9 +212,11 @@ def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_name
         ("*", "anything.example", False),
     ],
 )
-def test_a_name_the_gateway_is_told_is_one_of_its_own(tmp_path: Path, told: str, host: str, wanted: bool) -> None:
+def test_a_configured_host_name_is_one_of_the_gateways_own(
+    tmp_path: Path, configured: str, host: str, wanted: bool
+) -> None:
     async def main() -> None:
-        served = GatewayServer(tmp_path, TOKEN, hosts=frozenset({told}))
+        served = GatewayServer(tmp_path, TOKEN, hosts=frozenset({configured}))
         for path in ("/metrics", "/mcp"):
             assert (await asked(served.http, path, "GET", [("host", host)]) == 403) is wanted
             foreign = [("host", host), ("origin", "https://evil.example")]

@@ -75,10 +75,10 @@ def test_a_head_without_end_is_refused_and_others_are_answered(served: Served, f
         before = served.memory
         peer = await served.dial()
         peer.say(served.head("GET", "/") + first)
-        sent, said = await peer.pour(more, ENDLESS)
+        sent, received = await peer.pour(more, ENDLESS)
         peer.close()
         await served.answers_others()
-        assert status(said) == 431, said[:200]
+        assert status(received) == 431, received[:200]
         assert sent < ENDLESS
         assert served.memory < before + 32 * MIB
 
@@ -89,10 +89,10 @@ def test_an_endless_address_is_refused(served: Served) -> None:
     async def attack() -> None:
         peer = await served.dial()
         peer.say(b"GET /")
-        sent, said = await peer.pour(FILL, ENDLESS)
+        sent, received = await peer.pour(FILL, ENDLESS)
         peer.close()
         await served.answers_others()
-        assert (status(said), sent < ENDLESS) == (431, True)
+        assert (status(received), sent < ENDLESS) == (431, True)
 
     asyncio.run(attack())
 
@@ -100,10 +100,10 @@ def test_an_endless_address_is_refused(served: Served) -> None:
 def test_line_ends_before_a_request_are_not_read_for_ever(served: Served) -> None:
     async def attack() -> None:
         peer = await served.dial()
-        sent, said = await peer.pour(b"\r\n" * 32_768, ENDLESS)
+        sent, received = await peer.pour(b"\r\n" * 32_768, ENDLESS)
         peer.close()
         await served.answers_others()
-        assert (status(said), sent < ENDLESS) == (431, True)
+        assert (status(received), sent < ENDLESS) == (431, True)
 
     asyncio.run(attack())
 
@@ -183,7 +183,7 @@ def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
     asyncio.run(ask())
 
 
-def test_answers_nobody_reads_are_not_piled_up(served: Served) -> None:
+def test_unread_answers_are_not_piled_up(served: Served) -> None:
     async def attack() -> None:
         before = served.memory
         peers = [await served.dial() for _ in range(20)]
@@ -245,9 +245,9 @@ def test_half_a_head_is_refused_when_its_time_is_up(tmp_path: Path, name: str, b
                     assert await peer.ask(b"") == 200
                 await served.answers_others()
                 can_drip = drips and not begun.endswith((b"\r", b"\n"))
-                said = await (peer.drip(b"a", 0.05) if can_drip else peer.until_closed())
-                assert status(said) == 408, (form, said)
-                assert b"0.4 s" in said
+                received = await (peer.drip(b"a", 0.05) if can_drip else peer.until_closed())
+                assert status(received) == 408, (form, received)
+                assert b"0.4 s" in received
                 peer.close()
 
     asyncio.run(attack())
@@ -307,9 +307,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, name: str, 
                     peer = await served.dial()
                     peer.say(served.head("POST", path, Content_Type="application/json", **token) + body)
                     await served.answers_others()
-                    said = await (peer.drip(b"1", 0.05) if drips else peer.until_closed())
-                    assert said.count(b"HTTP/1.1 ") == 1, said
-                    assert (status(said) == 408) is (path != "/nothing" or name == "node"), (form, said)
+                    received = await (peer.drip(b"1", 0.05) if drips else peer.until_closed())
+                    assert received.count(b"HTTP/1.1 ") == 1, received
+                    assert (status(received) == 408) is (path != "/nothing" or name == "node"), (form, received)
                     peer.close()
 
     asyncio.run(attack())
@@ -386,7 +386,7 @@ HELD: dict[str, Callable[[Served], bytes]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", HELD)
-def test_connections_that_wait_for_their_peers_keep_nobody_out(
+def test_connections_that_wait_for_their_peers_keep_no_peer_out(
     tmp_path: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen, "connection_limit", lambda: 30)
@@ -445,18 +445,18 @@ def test_bodies_that_have_begun_take_so_many_bytes_in_all(tmp_path: Path, name: 
             await served.answers_others()
             for peer in large:
                 peer.say(_begun_body(served, 3_000_000) + b"{" + b" " * 900_000)
-            said = {asyncio.create_task(peer.until_closed()) for peer in large}
-            done, _ = await asyncio.wait(said, timeout=WAIT, return_when=asyncio.FIRST_COMPLETED)
+            received = {asyncio.create_task(peer.until_closed()) for peer in large}
+            done, _ = await asyncio.wait(received, timeout=WAIT, return_when=asyncio.FIRST_COMPLETED)
             assert done
             assert await small.ask(b"}  ") in (200, 400, 401)
             for peer in (small, *large):
                 peer.close()
-            await asyncio.wait(said)
+            await asyncio.wait(received)
 
     asyncio.run(attack())
 
 
-def test_answers_nobody_reads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_answers_keep_no_peer_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "connection_limit", lambda: 30)
 
     async def attack() -> None:
@@ -484,7 +484,7 @@ async def _deaf(served: Served) -> socket.socket:
     return peer
 
 
-def test_streams_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_keep_no_peer_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "connection_limit", lambda: 30)
 
     async def attack() -> None:
@@ -556,10 +556,12 @@ def test_a_body_nobody_wants_is_dropped_and_the_connection_goes_on(served: Serve
     asyncio.run(attack())
 
 
-def test_bodies_nobody_wants_are_dropped_one_after_another() -> None:
+def test_unwanted_bodies_are_dropped_one_after_another() -> None:
     """One of them in each pause, however many there are, even if one fails; one that was added twice has one turn."""
 
     class Connection:
+        has_held_input = False
+
         def __init__(self, name: str) -> None:
             self.name = name
             self.loop = asyncio.get_running_loop()
@@ -605,10 +607,10 @@ async def _toy(bounds: ConnectionBounds | None = None) -> AsyncIterator[tuple[in
                 pass
         if "slow" in path:
             await go.wait()
-        said = path.encode()
-        headers = [(b"content-length", str(len(said)).encode())]
+        received = path.encode()
+        headers = [(b"content-length", str(len(received)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": said})
+        await send({"type": "http.response.body", "body": received})
 
     listening = listen.bind("127.0.0.1", 0)
     serving = asyncio.ensure_future(listen.serve(app, listening, bounds=bounds or ConnectionBounds()))
@@ -661,15 +663,15 @@ MIXED: dict[str, tuple[bytes, list[str]]] = {
 @pytest.mark.parametrize("form", MIXED)
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 def test_every_request_of_a_connection_is_answered_in_its_order(form: str, pieces: int) -> None:
-    said, wanted = MIXED[form]
+    received, wanted = MIXED[form]
 
     async def ask() -> list[str]:
         async with _toy() as (port, go):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             answers: list[str] = []
-            size = -(-len(said) // pieces)
-            for at in range(0, len(said), size):
-                writer.write(said[at : at + size])
+            size = -(-len(received) // pieces)
+            for at in range(0, len(received), size):
+                writer.write(received[at : at + size])
                 await asyncio.sleep(0.01)
             async with asyncio.timeout(WAIT):
                 while len(answers) < len(wanted):
@@ -703,9 +705,9 @@ def test_what_is_wrong_behind_a_request_does_not_take_its_answer(form: str) -> N
             await asyncio.sleep(0.5)  # longer than the head may take
             go.set()
             async with asyncio.timeout(WAIT):
-                said = await reader.readuntil(b"/slow1")
+                received = await reader.readuntil(b"/slow1")
             writer.transport.abort()
-            return said
+            return received
 
     assert asyncio.run(ask()).startswith(b"HTTP/1.1 200 ")
 
@@ -720,9 +722,9 @@ def test_a_head_may_be_cut_anywhere_before_a_long_body(cut: int) -> None:
             await asyncio.sleep(0.05)
             writer.write(head[-cut:] + b"y" * LONG)
             async with asyncio.timeout(WAIT):
-                said = await reader.readuntil(b"/readfast")
+                received = await reader.readuntil(b"/readfast")
             writer.transport.abort()
-            return said
+            return received
 
     assert asyncio.run(ask()).startswith(b"HTTP/1.1 200 ")
 

@@ -99,7 +99,7 @@ def test_no_file_is_fetched_from_inside(host: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a:999999/x", "http://[::1/x", "http://@127.0.0.1/x", "http://:@8.8.8.8/"])
-def test_a_file_at_an_address_nobody_understands_is_refused(url: str) -> None:
+def test_a_file_at_an_unknown_address_is_refused(url: str) -> None:
     async def fetch() -> None:
         with pytest.raises(ChannelRefused):
             await MediaLoader().load(url, FileAccess(), max_bytes=100)

@@ -33,7 +33,7 @@ def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
     return Frame(opcode, data, fin=fin).serialize(mask=True)
 
 
-def said(**frame: Any) -> bytes:
+def encode_frame(**frame: Any) -> bytes:
     return masked(Opcode.TEXT, json.dumps(frame).encode())
 
 
@@ -90,18 +90,18 @@ async def knocking(port: int, path: str, headers: list[tuple[str, str]] = LOCAL)
 
 
 @contextlib.asynccontextmanager
-async def door(name: str, folder: Path) -> AsyncIterator[tuple[int, str]]:
+async def open_entry_point(name: str, folder: Path) -> AsyncIterator[tuple[int, str]]:
     """A server of this process: its port, and where its WebSocket is."""
     if name == "gateway":
-        async with running(folder) as house:
-            yield house.port, "/"
+        async with running(folder) as gateway:
+            yield gateway.port, "/"
     else:
         async with proxy(ProxySettings(audit="off", app_token="token")) as served:
             id = served.state.engine and "nobody"
             yield int(served.address.rpartition(":")[2]), f"/v1/chat/sessions/{id}/bridge"
 
 
-DOORS = ("gateway", "proxy")
+ENTRY_POINTS = ("gateway", "proxy")
 STRANGERS: dict[str, Callable[[], bytes]] = {
     "silent": lambda: b"",
     "with half a head of a frame": lambda: b"\x81",
@@ -122,18 +122,18 @@ def test_strangers_give_way_to_newcomers_oldest_first(
     monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_PER_PEER", 40)
 
     async def main() -> None:
-        async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
+        async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
             held = []
             for _ in range(40):
-                held.append(await stack.enter_async_context(knocking(house.port, "/")))
+                held.append(await stack.enter_async_context(knocking(gateway.port, "/")))
                 assert held[-1].status == 101
                 held[-1].writer.write(STRANGERS[kind]())
-            async with house.raw() as peer:
+            async with gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
             assert (await held[0].goodbye()).code == 1013
-            again = await stack.enter_async_context(knocking(house.port, "/"))
+            again = await stack.enter_async_context(knocking(gateway.port, "/"))
             assert again.status == 101
-            held[2].writer.write(said(type="req", id="c", method="connect", params=CONNECT))
+            held[2].writer.write(encode_frame(type="req", id="c", method="connect", params=CONNECT))
             if kind in ("silent", "that ping", "that pong"):
                 while b'"id":"c"' not in (await held[2].frame())[1]:
                     pass
@@ -145,9 +145,9 @@ def test_strangers_of_many_addresses_give_way_too(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_TOTAL", 10)
 
     async def main() -> None:
-        async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
-            held = [await stack.enter_async_context(knocking(house.port, "/")) for _ in range(10)]
-            async with house.raw() as peer:
+        async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
+            held = [await stack.enter_async_context(knocking(gateway.port, "/")) for _ in range(10)]
+            async with gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
                 assert (await held[0].goodbye()).code == 1013
                 assert not [each for each in held[1:] if each.reader.at_eof()]
@@ -157,9 +157,9 @@ def test_strangers_of_many_addresses_give_way_too(tmp_path: Path, monkeypatch: p
 
 REFUSED: dict[str, bytes] = {
     "no JSON": masked(Opcode.TEXT, b"what?"),
-    "no request": said(type="event"),
-    "another method first": said(type="req", id="1", method="health"),
-    "a wrong token": said(
+    "no request": encode_frame(type="event"),
+    "another method first": encode_frame(type="req", id="1", method="health"),
+    "a wrong token": encode_frame(
         type="req", id="1", method="connect", params=CONNECT | {"auth": {"token": "wrong"}, "device": None}
     ),
     "a frame against the rules": Frame(Opcode.TEXT, b"not masked").serialize(mask=False),
@@ -174,13 +174,13 @@ def test_who_was_refused_and_stays_counts_until_it_is_gone(
     monkeypatch.setattr(websocket_server, "MAX_UNTRUSTED_PER_PEER", 10)
 
     async def main() -> None:
-        async with running(tmp_path) as house, contextlib.AsyncExitStack() as stack:
+        async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
             for _ in range(30):
-                held = await stack.enter_async_context(knocking(house.port, "/"))
+                held = await stack.enter_async_context(knocking(gateway.port, "/"))
                 held.writer.write(REFUSED[name])
                 await held.goodbye()
-            assert len(house.gateway.rpc_server.untrusted) <= 10
-            async with house.raw() as peer:
+            assert len(gateway.gateway.rpc_server.untrusted) <= 10
+            async with gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
 
     within(main())
@@ -211,14 +211,14 @@ def test_apps_that_are_refused_and_stay_count_until_they_are_gone(
 @pytest.mark.parametrize("path", ["/", "/ws", "/nothing"])
 def test_the_gateways_websocket_asks_the_gate_before_it_opens(tmp_path: Path, path: str) -> None:
     async def main() -> None:
-        async with running(tmp_path) as house:
+        async with running(tmp_path) as gateway:
             for name, headers in FOREIGN.items():
-                async with knocking(house.port, path, headers) as knock:
+                async with knocking(gateway.port, path, headers) as knock:
                     assert knock.status == 403, name
             for name, headers in {**OURS, **PAGES}.items():
-                async with knocking(house.port, path, headers) as knock:
+                async with knocking(gateway.port, path, headers) as knock:
                     assert knock.status == (404 if path == "/nothing" else 101), name
-            async with knocking(house.port, path, [*LOCAL, ("origin", "http://\xe9vil.example")]) as knock:
+            async with knocking(gateway.port, path, [*LOCAL, ("origin", "http://\xe9vil.example")]) as knock:
                 assert knock.status == 403
 
     within(main())
@@ -257,11 +257,11 @@ BEGUN: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", ENTRY_POINTS)
 @pytest.mark.parametrize("begun", BEGUN)
 def test_a_stranger_is_not_read_for_long(tmp_path: Path, name: str, begun: str) -> None:
     async def main() -> None:
-        async with door(name, tmp_path) as (port, path), knocking(port, path) as knock:
+        async with open_entry_point(name, tmp_path) as (port, path), knocking(port, path) as knock:
             assert knock.status == 101
             knock.writer.write(BEGUN[begun])
             assert await knock.pour(4 * KERNEL) < KERNEL
@@ -270,12 +270,12 @@ def test_a_stranger_is_not_read_for_long(tmp_path: Path, name: str, begun: str) 
 
 
 @pytest.mark.parametrize(("path", "headers"), [("/nothing", LOCAL), ("/", [("host", "evil.example")])])
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_who_is_refused_with_a_status_is_not_read_for_long(
     tmp_path: Path, name: str, path: str, headers: list[tuple[str, str]]
 ) -> None:
     async def main() -> None:
-        async with door(name, tmp_path) as (port, _), knocking(port, path, headers) as knock:
+        async with open_entry_point(name, tmp_path) as (port, _), knocking(port, path, headers) as knock:
             assert knock.status in (403, 404)
             assert await knock.pour(4 * KERNEL) < KERNEL
 
@@ -285,7 +285,7 @@ def test_who_is_refused_with_a_status_is_not_read_for_long(
 @pytest.mark.parametrize("begun", BEGUN)
 def test_a_stranger_still_reads_why_it_was_refused(tmp_path: Path, begun: str) -> None:
     async def main() -> None:
-        async with running(tmp_path) as house, knocking(house.port, "/") as knock:
+        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
             knock.writer.write(BEGUN[begun] + b"x" * 300_000)
             codes = (1000,) if begun == "many frames" or "behind" in begun else (1009, 1008, 1002)
             assert (await knock.goodbye()).code in codes
@@ -304,7 +304,7 @@ FLOODS: dict[str, bytes] = {
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_stranger_has_only_so_many_frames_read(tmp_path: Path, flood: str) -> None:
     async def main() -> None:
-        async with running(tmp_path) as house, knocking(house.port, "/") as knock:
+        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
             begin = masked(Opcode.TEXT, b"{", fin=False) if flood == "empty fragments" else b""
             knock.writer.write(begin + FLOODS[flood] * 500)
             assert (await knock.goodbye()).code == 1008
@@ -330,19 +330,21 @@ def test_what_came_of_a_connection_that_is_gone_is_not_read(flood: str, known: b
     asyncio.run(main())
 
 
-def test_much_said_early_waits_until_its_sender_is_known(tmp_path: Path) -> None:
+def test_much_sent_early_waits_until_its_sender_is_known(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as house, knocking(house.port, "/") as knock:
+        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
             await knock.frame()
-            knock.writer.write(said(type="req", id="c", method="connect", params=CONNECT))
+            knock.writer.write(encode_frame(type="req", id="c", method="connect", params=CONNECT))
             for number in range(5):
-                knock.writer.write(said(type="req", id=f"r{number}", method="health", params={"x": "y" * 20_000}))
+                knock.writer.write(
+                    encode_frame(type="req", id=f"r{number}", method="health", params={"x": "y" * 20_000})
+                )
                 await knock.writer.drain()
                 await asyncio.sleep(0)
             found: set[str] = set()
             while len(found) < 6:
-                told = json.loads((await knock.frame())[1])
-                found |= {told["id"]} if told["type"] == "res" else set()
+                message = json.loads((await knock.frame())[1])
+                found |= {message["id"]} if message["type"] == "res" else set()
 
     within(main())
 
@@ -367,8 +369,8 @@ def test_what_strangers_sent_is_not_kept(tmp_path: Path, name: str) -> None:
         asyncio.run(attack(served))
 
 
-def test_what_somebody_known_sent_goes_with_the_connection(tmp_path: Path) -> None:
-    """Not when somebody looks for garbage: on a quiet server that is hardly ever."""
+def test_what_a_known_peer_sent_is_freed_with_the_connection(tmp_path: Path) -> None:
+    """Not at the next garbage collection: on a quiet server that is hardly ever."""
 
     async def attack(served: Served) -> None:
         before = served.memory

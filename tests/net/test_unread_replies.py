@@ -27,7 +27,7 @@ ENDLESS = 256 << 20
 
 
 class Counting:
-    """A room whose one method takes no time at all, and remembers for whom it was called."""
+    """A module whose one method takes no time at all, and remembers for whom it was called."""
 
     def __init__(self) -> None:
         self.called: list[Any] = []
@@ -44,7 +44,7 @@ class Counting:
 
 
 class Bare:
-    """A WebSocket by hand: what it sends leaves in one piece, and it reads when it is told to."""
+    """A WebSocket by hand: what it sends leaves in one piece, and it reads on request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -107,28 +107,32 @@ def note(who: str, id: int) -> Any:
 
 
 def test_two_thousand_requests_at_once_let_others_have_their_turn(tmp_path: Path) -> None:
-    room = Counting()
+    module = Counting()
 
     async def main() -> None:
-        async with running(tmp_path, rooms=[room]) as house, let_in(house.port) as many, let_in(house.port) as one:
+        async with (
+            running(tmp_path, rooms=[module]) as gateway,
+            let_in(gateway.port) as many,
+            let_in(gateway.port) as one,
+        ):
             many.deaf()
             many.say(*(note("many", number) for number in range(2000)))
             one.say(note("one", 0))
             while (await one.hear()).get("id") != "one0":
                 pass
-            assert room.called.index("one") < 100, "the others' requests went first"
+            assert module.called.index("one") < 100, "the others' requests went first"
             async with asyncio.timeout(WAIT):
-                await room.all_called.wait()
+                await module.all_called.wait()
 
     within(main())
 
 
 def test_what_comes_in_one_piece_is_answered_in_its_order(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path, rooms=[Counting()]) as house, let_in(house.port) as peer:
+        async with running(tmp_path, rooms=[Counting()]) as gateway, let_in(gateway.port) as peer:
             peer.say(*(note("me", number) for number in range(500)))
-            heard = [frame async for frame in answers(peer, 500)]
-            assert [frame["payload"] for frame in heard] == list(range(1, 501))
+            received = [frame async for frame in answers(peer, 500)]
+            assert [frame["payload"] for frame in received] == list(range(1, 501))
 
     within(main())
 
@@ -146,7 +150,7 @@ PING = Frame(Opcode.PING, b"p" * 125).serialize(mask=True) * 400
 
 def test_a_gateway_sends_no_endless_pongs_to_who_does_not_read(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as house, let_in(house.port) as peer, let_in(house.port) as other:
+        async with running(tmp_path) as gateway, let_in(gateway.port) as peer, let_in(gateway.port) as other:
             peer.deaf()
             assert await peer.pour(PING) < ENDLESS
             other.say({"type": "req", "id": "1", "method": "health"})
@@ -169,8 +173,8 @@ def test_a_proxy_sends_no_endless_pongs_to_who_does_not_read() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("said", ["not JSON", '{"type":"ping"}', '{"type":"what is this"}', "[]"])
-def test_a_bridge_ends_when_the_app_makes_it_talk_and_does_not_read(said: str) -> None:
+@pytest.mark.parametrize("message", ["not JSON", '{"type":"ping"}', '{"type":"what is this"}', "[]"])
+def test_a_bridge_ends_when_the_app_makes_it_talk_and_does_not_read(message: str) -> None:
     async def main() -> None:
         settings = ProxySettings(audit="off", bridge=BridgeLimits(unsent=256 << 10, ping=600.0))
         async with proxy(settings) as served:
@@ -178,7 +182,7 @@ def test_a_bridge_ends_when_the_app_makes_it_talk_and_does_not_read(said: str) -
             port = int(served.address.rpartition(":")[2])
             async with dialled(port, f"/v1/chat/sessions/{id}/bridge") as app:
                 app.deaf()
-                frame = Frame(Opcode.TEXT, said.encode()).serialize(mask=True)
+                frame = Frame(Opcode.TEXT, message.encode()).serialize(mask=True)
                 assert await app.pour(frame * 1000) < ENDLESS
             assert (await served.send("GET", "/health")).status == 200
 

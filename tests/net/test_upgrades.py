@@ -37,17 +37,17 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 async def answers(served: Served, *pieces: bytes) -> list[int]:
     """The statuses of all that comes back before the server falls silent."""
     peer = await served.dial()
-    said = b""
+    received = b""
     try:
         for piece in pieces:
             peer.say(piece)
             try:
                 async with asyncio.timeout(0.15):
                     while data := await peer.reader.read(65_536):
-                        said += data
+                        received += data
             except (TimeoutError, ConnectionError):
                 continue
-        return [status(b"HTTP/1.1 " + part) for part in said.split(b"HTTP/1.1 ")[1:]]
+        return [status(b"HTTP/1.1 " + part) for part in received.split(b"HTTP/1.1 ")[1:]]
     finally:
         peer.close()
 

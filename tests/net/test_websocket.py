@@ -1,4 +1,4 @@
-"""Sockets hear what was said, however the bytes of it were cut."""
+"""Sockets receive what was sent, however its bytes were cut."""
 
 import asyncio
 import sys
@@ -52,14 +52,14 @@ class Wire(asyncio.Transport):
 class Ear:
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
-        self.heard_so_far: list[tuple[bytes, bool]] = []
+        self.received: list[tuple[bytes, bool]] = []
         self.ended: tuple[int, str] | None = None
 
     def on_open(self) -> None:
         return
 
     def on_message(self, message: bytes) -> None:
-        self.heard_so_far.append((message, self.socket.is_text))
+        self.received.append((message, self.socket.is_text))
 
     def on_close(self, code: int, reason: str) -> None:
         self.ended = code, reason
@@ -68,7 +68,7 @@ class Ear:
 class Open(AcceptedWebSocket):
     def __init__(self) -> None:
         super().__init__(ServerProtocol(max_size=1 << 20), set(), make_untrusted_pool())
-        self.ear = Ear(self)
+        self.recorder = Ear(self)
         self.wire = Wire()
         self.connection_made(self.wire)
         self.data_received(UPGRADE)
@@ -77,7 +77,7 @@ class Open(AcceptedWebSocket):
     def _handle_handshake(self, event: Any) -> None:
         assert isinstance(event, Request)
         self.send_handshake(self._server_codec.accept(event))
-        self.set_listener(self.ear)
+        self.set_listener(self.recorder)
         self.trust()
 
 
@@ -87,8 +87,8 @@ def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
 
 @st.composite
 def talk(draw: st.DrawFn) -> tuple[bytes, list[tuple[bytes, bool]]]:
-    """What a client sends, and what is to be heard of it."""
-    sent, told = b"", []
+    """What a client sends, and what is to be received of it."""
+    sent, expected = b"", []
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["text", "binary", "pieces", "ping"]))
         size = draw(st.sampled_from([0, 1, 5, 125, 126, 127, 200, 70_000]))
@@ -104,22 +104,22 @@ def talk(draw: st.DrawFn) -> tuple[bytes, list[tuple[bytes, bool]]]:
             middle = frame(Opcode.PING, b"") if draw(st.booleans()) else b""
             sent += frame(Opcode.TEXT, data[: size // 2], fin=False) + middle
             sent += frame(Opcode.CONT, data[size // 2 :])
-        told.append((data, kind != "binary"))
-    return sent, told
+        expected.append((data, kind != "binary"))
+    return sent, expected
 
 
 @given(talk(), st.data())
-def test_every_message_is_heard_however_its_bytes_come(
-    said: tuple[bytes, list[tuple[bytes, bool]]], data: st.DataObject
+def test_every_message_is_received_however_its_bytes_come(
+    case: tuple[bytes, list[tuple[bytes, bool]]], data: st.DataObject
 ) -> None:
     async def listening() -> None:
-        sent, told = said
+        sent, expected = case
         cuts = data.draw(st.lists(st.integers(0, len(sent)), max_size=12).map(sorted))
         socket = Open()
         for begin, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
             if begin < end:
                 socket.data_received(sent[begin:end])
-        assert socket.ear.heard_so_far == told
+        assert socket.recorder.received == expected
         assert socket.is_open
 
     asyncio.run(listening())
@@ -130,7 +130,7 @@ def test_a_message_may_come_byte_by_byte() -> None:
         socket = Open()
         for byte in frame(Opcode.TEXT, b"x" * 300) + frame(Opcode.TEXT, b"end"):
             socket.data_received(bytes([byte]))
-        assert socket.ear.heard_so_far == [(b"x" * 300, True), (b"end", True)]
+        assert socket.recorder.received == [(b"x" * 300, True), (b"end", True)]
 
     asyncio.run(listening())
 
@@ -156,26 +156,26 @@ def test_what_is_sent_is_a_frame_as_the_codec_reads_it(size: int) -> None:
     ],
     ids=["unmasked", "reserved bit", "unknown kind", "too large", "no beginning"],
 )
-def test_a_frame_against_the_rules_ends_it_and_nothing_behind_it_is_heard(bad: bytes, code: int) -> None:
+def test_a_frame_against_the_rules_ends_it_and_nothing_behind_it_is_handled(bad: bytes, code: int) -> None:
     async def listening() -> None:
         socket = Open()
         socket.data_received(frame(Opcode.TEXT, b"first") + bad + frame(Opcode.TEXT, b"behind"))
-        assert socket.ear.heard_so_far == [(b"first", True)]
+        assert socket.recorder.received == [(b"first", True)]
         assert not socket.is_open
-        assert socket.ear.ended is not None
-        assert socket.ear.ended[0] == code
+        assert socket.recorder.ended is not None
+        assert socket.recorder.ended[0] == code
         socket.connection_lost(None)
 
     asyncio.run(listening())
 
 
-def test_a_goodbye_is_answered_and_nothing_behind_it_is_heard() -> None:
+def test_a_close_frame_is_answered_and_nothing_behind_it_is_handled() -> None:
     async def listening() -> None:
         socket = Open()
         goodbye = frame(Opcode.CLOSE, Close(1000, "done").serialize())
         socket.data_received(frame(Opcode.TEXT, b"last") + goodbye + frame(Opcode.TEXT, b"behind"))
-        assert socket.ear.heard_so_far == [(b"last", True)]
-        assert socket.ear.ended == (1000, "done")
+        assert socket.recorder.received == [(b"last", True)]
+        assert socket.recorder.ended == (1000, "done")
         assert socket.wire.written.startswith(b"\x88")
         socket.send(b"too late")
         assert b"too late" not in socket.wire.written
@@ -187,48 +187,48 @@ def test_a_goodbye_is_answered_and_nothing_behind_it_is_heard() -> None:
 def test_a_pause_holds_back_what_came_in_the_same_piece_and_keeps_its_order() -> None:
     async def main() -> None:
         socket = Open()
-        told = [b"%d" % number for number in range(100)]
+        expected = [b"%d" % number for number in range(100)]
 
-        def heard(message: bytes) -> None:
-            socket.ear.heard_so_far.append((message, True))
+        def record(message: bytes) -> None:
+            socket.recorder.received.append((message, True))
             if message == b"5":
                 socket.pause()
 
-        socket.ear.on_message = heard  # type: ignore[method-assign]
-        socket.data_received(b"".join(frame(Opcode.TEXT, each) for each in told))
+        socket.recorder.on_message = record  # type: ignore[method-assign]
+        socket.data_received(b"".join(frame(Opcode.TEXT, each) for each in expected))
         await turns()
-        assert [message for message, _ in socket.ear.heard_so_far] == told[:6]
+        assert [message for message, _ in socket.recorder.received] == expected[:6]
         socket.resume()
         await turns()
-        assert [message for message, _ in socket.ear.heard_so_far] == told
+        assert [message for message, _ in socket.recorder.received] == expected
 
     asyncio.run(main())
 
 
-def test_so_many_messages_of_one_piece_are_heard_before_others_get_their_turn() -> None:
+def test_so_many_messages_of_one_piece_are_handled_before_others_get_their_turn() -> None:
     async def main() -> None:
         socket = Open()
         socket.data_received(frame(Opcode.TEXT, b"x") * 400)
-        assert len(socket.ear.heard_so_far) == 128
+        assert len(socket.recorder.received) == 128
         socket.data_received(frame(Opcode.TEXT, b"y"))
         await turns()
-        assert [message for message, _ in socket.ear.heard_so_far] == [b"x"] * 400 + [b"y"]
+        assert [message for message, _ in socket.recorder.received] == [b"x"] * 400 + [b"y"]
 
     asyncio.run(main())
 
 
-def test_what_waits_for_its_turn_is_heard_before_the_end() -> None:
+def test_what_waits_for_its_turn_is_handled_before_the_end() -> None:
     async def main() -> None:
         socket = Open()
         socket.data_received(frame(Opcode.TEXT, b"x") * 400)
         socket.eof_received()
-        assert len(socket.ear.heard_so_far) == 400
+        assert len(socket.recorder.received) == 400
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"ab"])
-def test_a_message_in_very_many_fragments_takes_the_room_of_its_bytes(data: bytes) -> None:
+def test_a_message_in_very_many_fragments_takes_the_memory_of_its_bytes(data: bytes) -> None:
     async def main() -> None:
         socket = Open()
         socket.data_received(frame(Opcode.TEXT, b"<", fin=False))
@@ -238,7 +238,7 @@ def test_a_message_in_very_many_fragments_takes_the_room_of_its_bytes(data: byte
         assert socket._fragments is not None
         assert sys.getsizeof(socket._fragments) < 1000 + 2 * 20_000 * len(data)
         socket.data_received(frame(Opcode.CONT, b">"))
-        assert socket.ear.heard_so_far == [(b"<" + data * 20_000 + b">", True)]
+        assert socket.recorder.received == [(b"<" + data * 20_000 + b">", True)]
 
     asyncio.run(main())
 

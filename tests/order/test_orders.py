@@ -266,7 +266,7 @@ def test_a_cancelled_order_stops_the_run() -> None:
                 },
             )
         )
-        await client.hears(1)
+        await client.wait_messages(1)
         call.cancel()
         await asyncio.wait((call,))
 
@@ -284,4 +284,4 @@ def test_progress_tells_the_text_so_far_and_the_tool_in_use() -> None:
 
     asyncio.run(client.ask("tools/call", order))
 
-    assert [message["params"]["message"] for message in client.heard] == ["Hel", "Hello", "using ls"]
+    assert [message["params"]["message"] for message in client.received] == ["Hel", "Hello", "using ls"]

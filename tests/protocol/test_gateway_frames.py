@@ -59,7 +59,7 @@ def test_params_that_are_nested_too_deeply_are_refused(levels: int) -> None:
 
 
 @pytest.mark.parametrize("value", [r'"cut \ud83d"', "1e400"])
-def test_a_request_with_what_nobody_can_keep_is_answered(value: str) -> None:
+def test_a_request_with_what_can_not_be_represented_is_answered(value: str) -> None:
     frame = gateway_frames.read_request(
         f'{{"type":"req","id":"4","method":"chat.send","params":{{"x":{value}}}}}'.encode()
     )

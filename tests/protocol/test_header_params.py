@@ -3,7 +3,7 @@
 import pytest
 
 from openclaw_mcp.protocol import header_params
-from openclaw_mcp.protocol.jsonrpc import JsonRpcError
+from openclaw_mcp.protocol.jsonrpc import JsonRpcError, JsonRpcRequest
 from openclaw_mcp.protocol.mcp import HEADER_MISMATCH, PROTOCOL_VERSION
 
 BODY = {"name": "echo", "_meta": {PROTOCOL_VERSION: "2026-07-28"}}
@@ -11,7 +11,7 @@ HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mc
 
 
 def test_headers_that_agree_pass() -> None:
-    header_params.check_headers(HEADERS, "tools/call", BODY)
+    header_params.check_headers(HEADERS, JsonRpcRequest(1, "tools/call", BODY))
 
 
 @pytest.mark.parametrize("lost", HEADERS)
@@ -19,14 +19,14 @@ def test_a_missing_header_is_named(lost: str) -> None:
     headers = {key: value for key, value in HEADERS.items() if key != lost}
 
     with pytest.raises(JsonRpcError, match="(?i)" + lost) as refused:
-        header_params.check_headers(headers, "tools/call", BODY)
+        header_params.check_headers(headers, JsonRpcRequest(1, "tools/call", BODY))
     assert refused.value.code == HEADER_MISMATCH
 
 
 @pytest.mark.parametrize("key", HEADERS)
 def test_a_header_that_says_otherwise_is_refused(key: str) -> None:
     with pytest.raises(JsonRpcError):
-        header_params.check_headers({**HEADERS, key: "OTHER"}, "tools/call", BODY)
+        header_params.check_headers({**HEADERS, key: "OTHER"}, JsonRpcRequest(1, "tools/call", BODY))
 
 
 @pytest.mark.parametrize(

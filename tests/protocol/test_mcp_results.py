@@ -39,7 +39,7 @@ def test_every_kind_of_block_is_read() -> None:
     )
 
     assert result.content[:5] == (
-        Text("t", {"audience": ["user"]}),
+        Text("t", annotations={"audience": ["user"]}),
         Image(b"hi", "image/png"),
         Audio(b"hi", "audio/wav"),
         Embedded(Contents(uri="a:b", blob=b"hi")),

@@ -1,4 +1,4 @@
-"""House rules at the counter: who counts as owner, how rules and scopes go together, what is said and written down."""
+"""The tool policy at the dispatcher: who is the owner, how rules and scopes combine, what is reported and recorded."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ from tests.conversation import Conversation, Tools
 from tests.tools.test_policy_cases import answer
 
 
-def counter(config: Json, *tools: str, **options: Any) -> tuple[ToolDispatcher, ConfigPolicy]:
+def make_dispatcher(config: Json, *tools: str, **options: Any) -> tuple[ToolDispatcher, ConfigPolicy]:
     rules = ConfigPolicy(from_config(config))
     source = Tools(**dict.fromkeys(tools, answer))
     return ToolDispatcher(
@@ -32,12 +32,12 @@ def counter(config: Json, *tools: str, **options: Any) -> tuple[ToolDispatcher, 
     ), rules
 
 
-def names(desk: ToolDispatcher, caller: Caller) -> list[str]:
-    return [spec.name for spec in asyncio.run(desk.list(caller))]
+def names(dispatcher: ToolDispatcher, caller: Caller) -> list[str]:
+    return [spec.name for spec in asyncio.run(dispatcher.list(caller))]
 
 
-def call(desk: ToolDispatcher, tool: str, caller: Caller, arguments: Json | None = None) -> None:
-    asyncio.run(desk.call(ToolCall(caller=caller, name=tool, arguments=arguments or {}, context=NULL_CONTEXT)))
+def call(dispatcher: ToolDispatcher, tool: str, caller: Caller, arguments: Json | None = None) -> None:
+    asyncio.run(dispatcher.call(ToolCall(caller=caller, name=tool, arguments=arguments or {}, context=NULL_CONTEXT)))
 
 
 def run(session: str | None = None, **grant: Any) -> Caller:
@@ -54,8 +54,8 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
         "agents": {"list": [{"id": "main"}, {"id": "other", "tools": {"allow": ["read"]}}]},
         "channels": {"chat": {"groupPolicy": "open", "groups": groups}},
     }
-    plain, rules = counter(config, "exec", "read", "write", "cron", "sessions_spawn")
-    shared, _ = counter(config, "exec", "read", "write", "cron", "sessions_spawn", cache_key=rules.cache_key)
+    plain, rules = make_dispatcher(config, "exec", "read", "write", "cron", "sessions_spawn")
+    shared, _ = make_dispatcher(config, "exec", "read", "write", "cron", "sessions_spawn", cache_key=rules.cache_key)
     callers = [
         Caller(kind="agent", name=agent, scopes=frozenset(scopes), session=f"agent:{agent}:{key}", grant=Grant(**grant))
         for agent in ("main", "other")
@@ -78,14 +78,14 @@ def test_callers_alike_share_a_menu_and_others_never_do() -> None:
 
 
 def test_rules_leave_only_what_scopes_open_and_scopes_only_what_rules_leave() -> None:
-    desk, _ = counter({"tools": {"deny": ["exec"]}}, "exec", "read", "write")
+    dispatcher, _ = make_dispatcher({"tools": {"deny": ["exec"]}}, "exec", "read", "write")
     reader = Caller(kind="agent", name="r", scopes=frozenset({"tool:read", "tool:exec"}), grant=Grant(owner=True))
 
-    assert names(desk, reader) == ["read"]
+    assert names(dispatcher, reader) == ["read"]
     with pytest.raises(ToolDenied, match=r"exec is refused by tools\.deny, which names exec"):
-        call(desk, "exec", reader)
+        call(dispatcher, "exec", reader)
     with pytest.raises(ToolDenied, match="agent 'r' may not use 'write'"):
-        call(desk, "write", reader)
+        call(dispatcher, "write", reader)
 
 
 def test_no_policy_at_all_allows_nothing() -> None:
@@ -93,19 +93,19 @@ def test_no_policy_at_all_allows_nothing() -> None:
 
 
 def test_new_rules_hold_from_the_moment_they_are_adopted() -> None:
-    desk, rules = counter({}, "exec", "read")
-    assert names(desk, LOCAL_CALLER) == ["exec", "read"]
+    dispatcher, rules = make_dispatcher({}, "exec", "read")
+    assert names(dispatcher, LOCAL_CALLER) == ["exec", "read"]
 
     rules.replace_rules(from_config({"tools": {"deny": ["exec"]}}))
-    desk.refresh()
+    dispatcher.refresh()
 
-    assert names(desk, LOCAL_CALLER) == ["read"]
+    assert names(dispatcher, LOCAL_CALLER) == ["read"]
     with pytest.raises(ToolDenied):
-        call(desk, "exec", LOCAL_CALLER)
+        call(dispatcher, "exec", LOCAL_CALLER)
 
 
-def test_more_callers_than_are_remembered_are_still_told_apart() -> None:
-    _, rules = counter({"agents": {"list": [{"id": "a1", "tools": {"deny": ["exec"]}}]}})
+def test_more_callers_than_are_remembered_are_still_distinguished() -> None:
+    _, rules = make_dispatcher({"agents": {"list": [{"id": "a1", "tools": {"deny": ["exec"]}}]}})
     spec = ToolSpec(name="exec")
 
     allowed = [rules(run(agent=f"a{n}"), "claw", spec).allowed for n in range(KEPT_CALLERS + 10)]
@@ -133,9 +133,9 @@ def test_more_callers_than_are_remembered_are_still_told_apart() -> None:
     ],
 )
 def test_the_owner_is_known_by_the_credential(caller: Caller, owner: bool) -> None:
-    desk, _ = counter({}, "cron_add")
+    dispatcher, _ = make_dispatcher({}, "cron_add")
 
-    assert names(desk, caller) == (["cron_add"] if owner else [])
+    assert names(dispatcher, caller) == (["cron_add"] if owner else [])
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_a_sender_is_the_owner_when_the_rules_name_them(config: Json, sender: Se
 def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:
     tools = Tools()
     tools.add(ToolSpec(name="self_destruct", owner_only=True), answer)
-    desk = ToolDispatcher(
+    dispatcher = ToolDispatcher(
         ToolRegistry({"mcp/x": tools}), policy=combine_policies(scope_policy, ConfigPolicy(PolicyRules()))
     )
 
-    assert names(desk, run(owner=True)) == ["self_destruct"]
-    assert names(desk, run()) == []
+    assert names(dispatcher, run(owner=True)) == ["self_destruct"]
+    assert names(dispatcher, run()) == []
 
 
 # ---- reading ----
@@ -193,34 +193,34 @@ def test_a_rule_book_that_cant_be_read_refuses_everything_and_says_so(data: byte
     ],
 )
 def test_a_refusal_for_bad_rules_says_what_to_change(config: Json, says: str) -> None:
-    desk, _ = counter(config, "read")
+    dispatcher, _ = make_dispatcher(config, "read")
 
     with pytest.raises(ToolDenied, match=says):
-        call(desk, "read", LOCAL_CALLER)
+        call(dispatcher, "read", LOCAL_CALLER)
 
 
 def test_doubtful_rules_are_noted_but_hold() -> None:
     config = {"tools": {"allow": ["lobster", "exec"], "toolsBySender": {"7": {}, "id:8": {}}}}
     caller = run("agent:main:telegram:direct:7", sender=Sender(id="7"))
 
-    told = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name="exec"))
+    explanation = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name="exec"))
 
-    notes = {verdict.step: verdict.notes for verdict in told.steps if verdict.notes}
+    notes = {verdict.step: verdict.notes for verdict in explanation.steps if verdict.notes}
     assert notes.keys() == {"global", "sender"}
-    assert "'lobster' is no tool of the house itself" in notes["global"][0]
+    assert "'lobster' is no tool of the gateway itself" in notes["global"][0]
     assert notes["sender"] == ("tools.toolsBySender: '7' is read as an id; write id:7",)
-    assert told.decision.allowed
+    assert explanation.decision.allowed
 
 
-# ---- through the door ----
+# ---- over MCP ----
 
 
 def test_an_mcp_client_sees_and_reaches_what_its_grant_leaves() -> None:
-    desk, _ = counter({"tools": {"profile": "messaging"}}, *CLAW_TOOLS)
+    dispatcher, _ = make_dispatcher({"tools": {"profile": "messaging"}}, *CLAW_TOOLS)
     caller = run("agent:main:subagent:u1", tools=frozenset({"message_send", "sessions_list", "cron_add"}))
 
     async def talk() -> tuple[Any, Any, Any]:
-        client = Conversation(McpServer(McpServerInfo(name="test", version="1"), desk), caller=caller)
+        client = Conversation(McpServer(McpServerInfo(name="test", version="1"), dispatcher), caller=caller)
         return await client.ask("tools/list"), await client.call("message_send"), await client.call("sessions_list")
 
     listed, sent, refused = asyncio.run(talk())
@@ -234,16 +234,16 @@ def test_an_mcp_client_sees_and_reaches_what_its_grant_leaves() -> None:
 # ---- the book ----
 
 
-def test_the_book_says_who_came_by_which_door_and_which_step_decided() -> None:
+def test_the_audit_names_caller_entry_point_and_deciding_step() -> None:
     book: list[AuditRecord] = []
-    desk, _ = counter({"tools": {"deny": ["exec"]}}, "exec", "read", audit=book.append)
+    dispatcher, _ = make_dispatcher({"tools": {"deny": ["exec"]}}, "exec", "read", audit=book.append)
     caller = Caller(
         kind="operator", name="phone", scopes=frozenset({"*"}), session="agent:main:main", entry_point="rpc"
     )
 
-    call(desk, "read", caller)
+    call(dispatcher, "read", caller)
     with pytest.raises(ToolDenied):
-        call(desk, "exec", caller)
+        call(dispatcher, "exec", caller)
 
     assert [(r.caller, r.entry_point, r.session, r.tool, r.step, r.outcome) for r in book] == [
         ("operator phone", "rpc", "agent:main:main", "read", "default", "ok"),
@@ -254,23 +254,23 @@ def test_the_book_says_who_came_by_which_door_and_which_step_decided() -> None:
 
 def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
     book: list[AuditRecord] = []
-    desk, _ = counter({}, "read", audit=book.append, digest_key=b"one key")
-    other, _ = counter({}, "read", audit=book.append, digest_key=b"another key")
+    dispatcher, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"one key")
+    other, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"another key")
 
     for arguments in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, {"a": 2, "b": "x"}):
-        call(desk, "read", LOCAL_CALLER, arguments)
+        call(dispatcher, "read", LOCAL_CALLER, arguments)
     call(other, "read", LOCAL_CALLER, {"a": 1, "b": "x"})
 
     digests = [record.digest for record in book]
     assert digests[0] == digests[1]
-    assert len(set(digests)) == 3, "another desk has another key, so digests can't be looked up"
+    assert len(set(digests)) == 3, "another dispatcher has another key, so digests can't be looked up"
 
 
 def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
     book: list[AuditRecord] = []
-    desk, _ = counter({}, "read", audit=book.append)
+    dispatcher, _ = make_dispatcher({}, "read", audit=book.append)
 
-    call(desk, "read", LOCAL_CALLER, {"pin": "1234"})
+    call(dispatcher, "read", LOCAL_CALLER, {"pin": "1234"})
 
     assert [record.digest for record in book] == [None]
 
@@ -278,8 +278,8 @@ def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None
 def test_a_digest_key_makes_digests_last() -> None:
     book: list[AuditRecord] = []
     for _ in range(2):
-        desk, _ = counter({}, "read", audit=book.append, digest_key=b"kept elsewhere")
-        call(desk, "read", LOCAL_CALLER, {"pin": "1234"})
+        dispatcher, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"kept elsewhere")
+        call(dispatcher, "read", LOCAL_CALLER, {"pin": "1234"})
 
     assert book[0].digest == book[1].digest == digest_arguments({"pin": "1234"}, b"kept elsewhere")
     assert "1234" not in repr(book)
@@ -310,12 +310,12 @@ def test_naming_another_model_for_what_it_starts_frees_no_run_from_the_rules_for
         return (model,) if model else ()
 
     agents = {"list": [{"id": "main", "model": "weak/m"}]}
-    house = ConfigPolicy(from_config({"tools": rules, "agents": agents}))
+    policy = ConfigPolicy(from_config({"tools": rules, "agents": agents}))
     caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=named(first)))
     for _ in range(steps):
         grant = structs.replace(child_grant(caller), agent="main", models=named(then))
         caller = Caller(kind="agent", name="a", session="agent:main:other", grant=grant)
-    assert (house.refusal_reason(caller, "message") is None) is may
+    assert (policy.refusal_reason(caller, "message") is None) is may
 
 
 NODE = {"allow": ["node/desk", "message"]}
@@ -338,6 +338,6 @@ NODE = {"allow": ["node/desk", "message"]}
 def test_a_nodes_tool_is_given_when_the_rules_for_each_model_that_may_answer_give_it(
     rules: dict[str, Any], models: tuple[str, ...], may: bool
 ) -> None:
-    house = ConfigPolicy(from_config({"tools": {"byProvider": rules}}))
+    policy = ConfigPolicy(from_config({"tools": {"byProvider": rules}}))
     caller = Caller(kind="agent", name="a", session="agent:main:main", grant=Grant(agent="main", models=models))
-    assert house(caller, "node/desk", ToolSpec(name="desk__system_run")).allowed is may
+    assert policy(caller, "node/desk", ToolSpec(name="desk__system_run")).allowed is may

@@ -32,33 +32,33 @@ def app(id: str) -> Caller:
     return Caller(kind="app", name=id, scopes=frozenset({f"source:app/{id}"}))
 
 
-def names(desk: ToolDispatcher, caller: Caller) -> list[str]:
-    return [spec.name for spec in asyncio.run(desk.list(caller))]
+def names(dispatcher: ToolDispatcher, caller: Caller) -> list[str]:
+    return [spec.name for spec in asyncio.run(dispatcher.list(caller))]
 
 
 def test_the_menu_never_shows_what_may_not_be_called() -> None:
-    desk = ToolDispatcher(ToolRegistry({"a": Tools(read=answer), "app/x": Tools(lent=answer)}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(read=answer), "app/x": Tools(lent=answer)}))
 
-    assert names(desk, LOCAL_CALLER) == ["read"]
-    assert names(desk, app("x")) == ["lent"]
-    assert names(desk, app("y")) == []
-    assert names(desk, Caller(kind="agent", name="nobody")) == []
+    assert names(dispatcher, LOCAL_CALLER) == ["read"]
+    assert names(dispatcher, app("x")) == ["lent"]
+    assert names(dispatcher, app("y")) == []
+    assert names(dispatcher, Caller(kind="agent", name="nobody")) == []
 
 
 def test_a_denied_call_says_who_may_not_do_what() -> None:
-    desk = ToolDispatcher(ToolRegistry({"a": Tools(read=answer)}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(read=answer)}))
 
     with pytest.raises(ToolDenied, match="agent 'run-1' may not use 'read'"):
-        asyncio.run(desk.call(order("read", caller=Caller(kind="agent", name="run-1"))))
+        asyncio.run(dispatcher.call(order("read", caller=Caller(kind="agent", name="run-1"))))
 
 
 def test_a_scope_that_names_a_tool_or_an_effect_opens_it() -> None:
     tools = Tools(one=answer)
     tools.add(ToolSpec(name="two", effect="send"), answer)
-    desk = ToolDispatcher(ToolRegistry({"a": tools}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": tools}))
 
-    assert names(desk, Caller(kind="agent", name="x", scopes=frozenset({"tool:one"}))) == ["one"]
-    assert names(desk, Caller(kind="agent", name="x", scopes=frozenset({"effect:send"}))) == ["two"]
+    assert names(dispatcher, Caller(kind="agent", name="x", scopes=frozenset({"tool:one"}))) == ["one"]
+    assert names(dispatcher, Caller(kind="agent", name="x", scopes=frozenset({"effect:send"}))) == ["two"]
 
 
 def test_two_apps_lend_a_tool_of_one_name_and_each_caller_reaches_its_own() -> None:
@@ -68,49 +68,51 @@ def test_two_apps_lend_a_tool_of_one_name_and_each_caller_reaches_its_own() -> N
     async def right(call: ToolCall) -> ToolResult:
         return text_result("right")
 
-    desk = ToolDispatcher(ToolRegistry({"app/l": Tools(open=left), "app/r": Tools(open=right)}))
+    dispatcher = ToolDispatcher(ToolRegistry({"app/l": Tools(open=left), "app/r": Tools(open=right)}))
 
-    assert asyncio.run(desk.call(order("open", caller=app("l")))) == text_result("left")
-    assert asyncio.run(desk.call(order("open", caller=app("r")))) == text_result("right")
+    assert asyncio.run(dispatcher.call(order("open", caller=app("l")))) == text_result("left")
+    assert asyncio.run(dispatcher.call(order("open", caller=app("r")))) == text_result("right")
 
 
 def test_a_caller_two_sources_would_serve_must_choose() -> None:
-    desk = ToolDispatcher(ToolRegistry({"a": Tools(same=answer), "b": Tools(same=answer)}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(same=answer), "b": Tools(same=answer)}))
 
-    assert names(desk, LOCAL_CALLER) == []
+    assert names(dispatcher, LOCAL_CALLER) == []
     with pytest.raises(ToolDenied, match="offered by a, b"):
-        asyncio.run(desk.call(order("same")))
+        asyncio.run(dispatcher.call(order("same")))
 
 
-def test_a_source_lent_for_a_while_is_gone_afterwards() -> None:
+def test_a_source_that_is_removed_has_no_tools_any_more() -> None:
     registry = ToolRegistry()
-    desk = ToolDispatcher(registry)
-    with registry.add_temporarily("guest", Tools(visit=answer)):
-        assert names(desk, LOCAL_CALLER) == ["visit"]
+    dispatcher = ToolDispatcher(registry)
+    registry.add("other", Tools(visit=answer))
+    assert names(dispatcher, LOCAL_CALLER) == ["visit"]
 
-    assert names(desk, LOCAL_CALLER) == []
+    registry.remove("other")
+
+    assert names(dispatcher, LOCAL_CALLER) == []
     with pytest.raises(ToolNotFound):
-        asyncio.run(desk.call(order("visit")))
+        asyncio.run(dispatcher.call(order("visit")))
 
 
 def test_a_tool_added_to_a_source_is_announced_and_listed() -> None:
     tools = Tools(first=answer)
-    desk = ToolDispatcher(ToolRegistry({"a": tools}))
-    rung: list[None] = []
-    desk.changed.connect(rung.append)
-    before = asyncio.run(desk.list(LOCAL_CALLER))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": tools}))
+    changes: list[None] = []
+    dispatcher.changed.connect(changes.append)
+    before = asyncio.run(dispatcher.list(LOCAL_CALLER))
 
     tools.add(ToolSpec(name="second"), answer)
 
-    assert len(rung) == 1
+    assert len(changes) == 1
     assert [spec.name for spec in before] == ["first"]
-    assert names(desk, LOCAL_CALLER) == ["first", "second"]
+    assert names(dispatcher, LOCAL_CALLER) == ["first", "second"]
 
 
 def test_the_menu_is_the_same_object_until_something_changes() -> None:
-    desk = ToolDispatcher(ToolRegistry({"a": Tools(first=answer)}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(first=answer)}))
 
-    assert asyncio.run(desk.list(LOCAL_CALLER)) is asyncio.run(desk.list(LOCAL_CALLER))
+    assert asyncio.run(dispatcher.list(LOCAL_CALLER)) is asyncio.run(dispatcher.list(LOCAL_CALLER))
 
 
 def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
@@ -124,10 +126,10 @@ def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
     person = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name"]}
     schema = {"type": "object", "properties": {"person": person}}
     tools.add(ToolSpec(name="save", input_schema=schema), work)
-    desk = ToolDispatcher(ToolRegistry({"a": tools}))
+    dispatcher = ToolDispatcher(ToolRegistry({"a": tools}))
 
     with pytest.raises(ToolArguments, match=r"\"name\" is a required.*person\.age.*integer"):
-        asyncio.run(desk.call(order("save", {"person": {"age": "hunter2"}})))
+        asyncio.run(dispatcher.call(order("save", {"person": {"age": "hunter2"}})))
     assert made == []
 
 
@@ -171,14 +173,14 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
         return text_result("no", failed=True)
 
     book: list[AuditRecord] = []
-    desk = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
 
     async def orders() -> None:
-        await desk.call(order("good", {"secret": "hunter2"}))
-        await desk.call(order("bad"))
+        await dispatcher.call(order("good", {"secret": "hunter2"}))
+        await dispatcher.call(order("bad"))
         for name, caller in (("good", Caller(kind="agent", name="x")), ("none", LOCAL_CALLER)):
             with pytest.raises((ToolDenied, ToolNotFound)):
-                await desk.call(order(name, caller=caller))
+                await dispatcher.call(order(name, caller=caller))
 
     asyncio.run(orders())
 
@@ -223,16 +225,16 @@ def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) 
     tools = Tools()
     tools.add(MANY, answer)
     records: list[AuditRecord] = []
-    desk = ToolDispatcher(
+    dispatcher = ToolDispatcher(
         ToolRegistry({"gateway": tools}),
         policy=combine_policies(scope_policy, ConfigPolicy(from_config({"tools": rules}))),
         audit=records.append,
     )
-    listed = asyncio.run(desk.list(LOCAL_CALLER))
+    listed = asyncio.run(dispatcher.list(LOCAL_CALLER))
     done = set()
     for action in MANY.actions:
         try:
-            asyncio.run(desk.call(order("message", {"action": action})))
+            asyncio.run(dispatcher.call(order("message", {"action": action})))
             done.add(action)
         except ToolDenied as exc:
             assert " is refused" in str(exc)
@@ -242,18 +244,18 @@ def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) 
 
 
 @pytest.mark.parametrize("action", ["PIN", " pin", "message:pin", "", None, 7, ["pin"], {"x": "pin"}])
-def test_an_action_nobody_offers_is_no_way_around(action: object) -> None:
+def test_an_action_that_is_not_offered_is_no_way_around(action: object) -> None:
     tools = Tools()
     tools.add(MANY, answer)
     for check in (True, False):
-        desk = ToolDispatcher(ToolRegistry({"gateway": tools}), check_arguments=check)
+        dispatcher = ToolDispatcher(ToolRegistry({"gateway": tools}), check_arguments=check)
         with pytest.raises(ToolArguments):
-            asyncio.run(desk.call(order("message", {"action": action})))
+            asyncio.run(dispatcher.call(order("message", {"action": action})))
         with pytest.raises(ToolArguments):
-            asyncio.run(desk.call(order("message", {})))
+            asyncio.run(dispatcher.call(order("message", {})))
 
 
-def test_the_houses_tools_offer_what_they_are_judged_by() -> None:
+def test_own_tools_offer_what_they_are_judged_by() -> None:
     specs = (MESSAGE, next(spec for spec in SPECS if spec.name == "gateway"))
     assert all(set(spec.input_schema["properties"]["action"]["enum"]) == set(spec.actions) for spec in specs)
     assert set(CRON["properties"]["action"]["enum"]) == set(TOOLS_BY_ACTION["cron"])

@@ -22,12 +22,12 @@ def test_every_step_says_why_and_where_that_is_written(row: dict[str, Any]) -> N
     rules, asker = ConfigPolicy(from_config(row["config"])), caller(who, who.get("door", "mcp"))
     source, spec = row.get("source", "claw"), ToolSpec(name=tool)
 
-    told = rules.explain(asker, source, spec)
+    explanation = rules.explain(asker, source, spec)
 
-    said = [(step.step, [step.key, step.outcome, step.reason, *step.notes]) for step in told.steps]
-    assert said == list((NOTHING | row["steps"]).items())
-    assert (told.tool, told.source, told.decision) == (tool, source, rules(asker, source, spec))
-    assert told.decision.step == row["decided"]
-    assert told.decision.allowed == ("deny" not in [step.outcome for step in told.steps])
-    words = [step.reason for step in told.steps if step.step == told.decision.step]
-    assert told.decision.reason in (words or ["no rule refuses it"])
+    steps = [(step.step, [step.key, step.outcome, step.reason, *step.notes]) for step in explanation.steps]
+    assert steps == list((NOTHING | row["steps"]).items())
+    assert (explanation.tool, explanation.source, explanation.decision) == (tool, source, rules(asker, source, spec))
+    assert explanation.decision.step == row["decided"]
+    assert explanation.decision.allowed == ("deny" not in [step.outcome for step in explanation.steps])
+    words = [step.reason for step in explanation.steps if step.step == explanation.decision.step]
+    assert explanation.decision.reason in (words or ["no rule refuses it"])

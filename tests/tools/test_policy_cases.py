@@ -1,4 +1,4 @@
-"""The matrix: each row of `policy_cases.json`, for each tool it names, at each door."""
+"""The matrix: each row of `policy_cases.json`, for each tool it names, at each entry point."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from openclaw_mcp.tools.tool_names import CHILD_TOOLS, PROFILES
 from tests.conversation import Tools
 
 ROWS: list[dict[str, Any]] = msgspec.json.decode((Path(__file__).parent / "policy_cases.json").read_bytes())
-DOORS = get_args(EntryPoint)
+ENTRY_POINTS = get_args(EntryPoint)
 KINDS: dict[str, Any] = {"rpc": "operator", "http": "operator", "mcp": "agent", "agent": "agent", "cli": "local"}
 
 
@@ -43,20 +43,27 @@ def cases() -> list[Case]:
     return found
 
 
-def caller(who: dict[str, Any], door: EntryPoint) -> Caller:
+def caller(who: dict[str, Any], entry_point: EntryPoint) -> Caller:
     """An owner's run unless `who` says otherwise, with a credential that opens everything."""
     fields = {"owner": True, **{name: value for name, value in who.items() if name not in ("session", "door", "model")}}
     fields["models"] = [who["model"]] if "model" in who else []
     grant = msgspec.convert(fields, Grant)
     scopes = frozenset({"*", "source:app/x"})
-    return Caller(kind=KINDS[door], name="c", scopes=scopes, session=who.get("session"), entry_point=door, grant=grant)
+    return Caller(
+        kind=KINDS[entry_point],
+        name="c",
+        scopes=scopes,
+        session=who.get("session"),
+        entry_point=entry_point,
+        grant=grant,
+    )
 
 
 async def answer(call: ToolCall) -> ToolResult:
     return text_result("done")
 
 
-def counter(case: Case) -> ToolDispatcher:
+def make_dispatcher(case: Case) -> ToolDispatcher:
     tools = Tools()
     tools.add(ToolSpec(name=case.tool), answer)
     return ToolDispatcher(
@@ -65,11 +72,11 @@ def counter(case: Case) -> ToolDispatcher:
     )
 
 
-def may_call(desk: ToolDispatcher, who: Caller, tool: str) -> bool:
+def may_call(dispatcher: ToolDispatcher, who: Caller, tool: str) -> bool:
     """What the menu and the counter both say; they may not disagree."""
-    listed = tool in [spec.name for spec in asyncio.run(desk.list(who))]
+    listed = tool in [spec.name for spec in asyncio.run(dispatcher.list(who))]
     try:
-        asyncio.run(desk.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT)))
+        asyncio.run(dispatcher.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT)))
     except ToolDenied:
         assert not listed
         return False
@@ -89,30 +96,33 @@ def test_a_tool_is_allowed_or_refused_by_the_step_the_table_names(row: int) -> N
             continue
         who = caller(case.who, case.who.get("door", "mcp"))
         rules = ConfigPolicy(from_config(case.config))
-        told = rules.explain(who, case.source, ToolSpec(name=case.tool))
+        explanation = rules.explain(who, case.source, ToolSpec(name=case.tool))
 
-        assert may_call(counter(case), who, case.tool) == (case.step is None), (case.tool, told.decision)
-        assert told.decision.allowed == (case.step is None)
+        assert may_call(make_dispatcher(case), who, case.tool) == (case.step is None), (case.tool, explanation.decision)
+        assert explanation.decision.allowed == (case.step is None)
         if case.step is not None:
-            first = next(verdict for verdict in told.steps if verdict.outcome == "deny")
-            assert (told.decision.step, first.step) == (case.step, case.step), (case.tool, told.decision)
-            assert case.tool.lower() in told.decision.reason.lower()
+            first = next(verdict for verdict in explanation.steps if verdict.outcome == "deny")
+            assert (explanation.decision.step, first.step) == (case.step, case.step), (case.tool, explanation.decision)
+            assert case.tool.lower() in explanation.decision.reason.lower()
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)), ids=[row["says"] for row in ROWS])
-def test_every_door_decides_alike_and_tools_invoke_only_refuses_more(row: int) -> None:
+def test_every_entry_point_decides_alike_and_tools_invoke_only_refuses_more(row: int) -> None:
     for case in cases():
         if case.says != ROWS[row]["says"] or "door" in case.who:
             continue
         rules = ConfigPolicy(from_config(case.config))
-        decisions = {door: rules(caller(case.who, door), case.source, ToolSpec(name=case.tool)) for door in DOORS}
+        decisions = {
+            entry_point: rules(caller(case.who, entry_point), case.source, ToolSpec(name=case.tool))
+            for entry_point in ENTRY_POINTS
+        }
         http, rpc = decisions.pop("http"), decisions.pop("rpc")
 
         assert len(set(decisions.values())) == 1
         assert http == rpc
         assert http.step == "http" if http != decisions["mcp"] else True
-        for door in decisions:
-            assert may_call(counter(case), caller(case.who, door), case.tool) == (case.step is None)
+        for entry_point in decisions:
+            assert may_call(make_dispatcher(case), caller(case.who, entry_point), case.tool) == (case.step is None)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

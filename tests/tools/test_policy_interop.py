@@ -23,7 +23,7 @@ REAL_WAIT = 240  # seconds for Node.js to load the product's modules on a busy m
 
 TOOLS = ["exec", "process", "read", "write", "edit", "message", "sessions_list", "sessions_history", "sessions_send",
          "session_status", "agents_list", "browser", "memory_search", "memory_get", "lobster"]  # fmt: skip
-GUESTS = ["pinch", "walk_list"]
+PLUGIN_TOOLS = ["pinch", "walk_list"]
 WORDS = [*TOOLS, "group:fs", "group:runtime", "group:memory", "group:messaging", "group:agents", "group:sessions",
          "group:plugins", "crab", "stranger", "*", "s*s", "*_list", "me*", "Bash", " EXEC "]  # fmt: skip
 SENDERS = ["*", "id:7", "name:ann", "username:@ann", "channel:irc:7", "e164:+1", "8", "ann"]
@@ -85,7 +85,7 @@ class Author(random.Random):
         sender = {key: value for key, value in names.items() if self.maybe(0.6)}
         if sender and self.maybe(0.7):
             who["sender"] = sender
-        source, tools = self.choice([("claw", TOOLS), ("claw", TOOLS), ("plugin/crab", GUESTS)])
+        source, tools = self.choice([("claw", TOOLS), ("claw", TOOLS), ("plugin/crab", PLUGIN_TOOLS)])
         return {"config": config, "who": who, "source": source, "tool": self.choice(tools)}
 
 

@@ -68,19 +68,19 @@ grants = st.builds(
     tools=st.none() | st.frozensets(words, max_size=4),
 )
 sessions = st.sampled_from([None, "agent:main:main", "agent:main:irc:group:#a", "agent:main:subagent:u"])
-doors = st.sampled_from(["rpc", "http", "mcp", "agent", "cli"])
+entry_points = st.sampled_from(["rpc", "http", "mcp", "agent", "cli"])
 callers = st.builds(
     Caller,
     kind=st.sampled_from(["operator", "agent"]),
     name=st.just("c"),
     scopes=st.just(frozenset({"*"})),
     session=sessions,
-    entry_point=doors,
+    entry_point=entry_points,
     grant=grants,
 )
 
 
-def menu(config: dict[str, Any], caller: Caller) -> set[str]:
+def list_tools(config: dict[str, Any], caller: Caller) -> set[str]:
     rules = ConfigPolicy(from_config(config))
     return {name for name in TOOLS if rules(caller, "claw", ToolSpec(name=name)).allowed}
 
@@ -101,7 +101,7 @@ def named(tool: str, entries: list[str]) -> bool:
 def test_a_denied_tool_is_denied_whatever_else_is_said(config: dict[str, Any], caller: Caller) -> None:
     denied = config.get("tools", {}).get("deny", [])
 
-    assert not {tool for tool in menu(config, caller) if named(tool, denied)}
+    assert not {tool for tool in list_tools(config, caller) if named(tool, denied)}
 
 
 @trying
@@ -121,7 +121,7 @@ def test_adding_a_deny_never_allows_more(
     place = data.draw(st.sampled_from(places))
     place["deny"] = [*place.get("deny", []), *more]
 
-    assert menu(stricter, caller) <= menu(config, caller)
+    assert list_tools(stricter, caller) <= list_tools(config, caller)
 
 
 @trying
@@ -132,8 +132,8 @@ def test_a_grants_menu_never_allows_more(config: dict[str, Any], caller: Caller,
     unlimited = _with_grant(caller, Grant(**{**free, "tools": None}))
     limited = _with_grant(caller, Grant(**{**free, "tools": frozenset(tools)}))
 
-    assert menu(config, limited) <= menu(config, unlimited)
-    assert all(named(tool, tools) or tool == "apply_patch" for tool in menu(config, limited))
+    assert list_tools(config, limited) <= list_tools(config, unlimited)
+    assert all(named(tool, tools) or tool == "apply_patch" for tool in list_tools(config, limited))
 
 
 @trying
@@ -145,19 +145,19 @@ def test_what_is_for_the_owner_never_reaches_others(config: dict[str, Any], call
     for_owners = {name for name in TOOLS if name.startswith(("cron_", "gateway_", "whatsapp_login"))}
 
     if not caller.grant.owner:
-        assert not menu(config, caller) & for_owners
+        assert not list_tools(config, caller) & for_owners
         assert not flagged.allowed
 
 
 @trying
 @given(st.sampled_from(["7", "ann", "+1", "*", ""]), st.booleans(), st.sampled_from([None, "allowlist", "pairing"]))
-def test_an_empty_list_of_senders_lets_nobody_in(id: str, group: bool, policy: str | None) -> None:
+def test_an_empty_list_of_senders_admits_no_sender(id: str, group: bool, policy: str | None) -> None:
     channel: dict[str, Any] = {"groupAllowFrom": [], "groupPolicy": policy, "dmPolicy": "allowlist", "allowFrom": []}
     session = "agent:main:irc:group:#a" if group else "agent:main:irc:direct:7"
     grant = Grant(sender=Sender(id=id, e164=id, username=id, name=id), owner=True)
     caller = Caller(kind="agent", name="c", scopes=frozenset({"*"}), session=session, grant=grant)
 
-    assert menu({"channels": {"irc": channel}}, caller) == set()
+    assert list_tools({"channels": {"irc": channel}}, caller) == set()
     book = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
     assert not is_owner(grant.sender, book.commands.owner_allow_from, channel="irc")
 
@@ -166,7 +166,7 @@ def test_an_empty_list_of_senders_lets_nobody_in(id: str, group: bool, policy: s
 @given(configs, callers)
 def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any], caller: Caller) -> None:
     tools = Tools(**dict.fromkeys(TOOLS, answer))
-    desk = ToolDispatcher(
+    dispatcher = ToolDispatcher(
         ToolRegistry({"claw": tools}), policy=combine_policies(scope_policy, ConfigPolicy(from_config(config)))
     )
 
@@ -174,39 +174,42 @@ def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any
         made = set()
         for name in TOOLS:
             try:
-                await desk.call(ToolCall(caller=caller, name=name, arguments={}, context=NULL_CONTEXT))
+                await dispatcher.call(ToolCall(caller=caller, name=name, arguments={}, context=NULL_CONTEXT))
             except ToolDenied:
                 continue
             made.add(name)
-        return {spec.name for spec in await desk.list(caller)}, made
+        return {spec.name for spec in await dispatcher.list(caller)}, made
 
     listed, made = asyncio.run(try_all())
 
-    assert listed == made == menu(config, caller)
+    assert listed == made == list_tools(config, caller)
 
 
 @trying
 @given(configs, callers, st.sampled_from(TOOLS))
 def test_the_explanation_ends_where_the_decision_does(config: dict[str, Any], caller: Caller, tool: str) -> None:
-    told = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name=tool))
-    refusals = [verdict for verdict in told.steps if verdict.outcome == "deny"]
+    explanation = ConfigPolicy(from_config(config)).explain(caller, "claw", ToolSpec(name=tool))
+    refusals = [verdict for verdict in explanation.steps if verdict.outcome == "deny"]
 
-    assert told.decision.allowed == (not refusals)
-    assert len(told.steps) == 15 + 4 * len(
-        told.subject.models[1:]
+    assert explanation.decision.allowed == (not refusals)
+    assert len(explanation.steps) == 15 + 4 * len(
+        explanation.subject.models[1:]
     )  # of another model: whose node's tools, and three lists
     if refusals:
-        assert (told.decision.step, told.decision.reason) == (refusals[0].step, refusals[0].reason)
-    assert all(verdict.reason and "\n" not in verdict.reason for verdict in told.steps)
+        assert (explanation.decision.step, explanation.decision.reason) == (refusals[0].step, refusals[0].reason)
+    assert all(verdict.reason and "\n" not in verdict.reason for verdict in explanation.steps)
 
 
 @trying
 @given(configs, callers)
-def test_tools_invoke_only_refuses_more_than_other_doors(config: dict[str, Any], caller: Caller) -> None:
-    menus = {door: menu(config, _through(caller, door)) for door in ("rpc", "mcp", "agent", "cli", "http")}
+def test_tools_invoke_only_refuses_more_than_other_entry_points(config: dict[str, Any], caller: Caller) -> None:
+    lists = {
+        entry_point: list_tools(config, _through(caller, entry_point))
+        for entry_point in ("rpc", "mcp", "agent", "cli", "http")
+    }
 
-    assert menus["mcp"] == menus["agent"] == menus["cli"]
-    assert menus["http"] == menus["rpc"] <= menus["mcp"]
+    assert lists["mcp"] == lists["agent"] == lists["cli"]
+    assert lists["http"] == lists["rpc"] <= lists["mcp"]
 
 
 @trying
@@ -217,7 +220,7 @@ def test_one_step_is_deny_first_then_allow(allow: list[str], deny: list[str], to
         expected = named(tool, allow) or named("exec", allow) or named("write", allow)
     owner = Caller(kind="local", name="me", scopes=frozenset({"*"}))
 
-    assert (tool in menu({"tools": {"allow": allow, "deny": deny}}, owner)) == expected
+    assert (tool in list_tools({"tools": {"allow": allow, "deny": deny}}, owner)) == expected
 
 
 @trying
@@ -242,7 +245,12 @@ def _with_grant(caller: Caller, grant: Grant) -> Caller:
     )
 
 
-def _through(caller: Caller, door: Any) -> Caller:
+def _through(caller: Caller, entry_point: Any) -> Caller:
     return Caller(
-        kind=caller.kind, name="c", scopes=caller.scopes, session=caller.session, entry_point=door, grant=caller.grant
+        kind=caller.kind,
+        name="c",
+        scopes=caller.scopes,
+        session=caller.session,
+        entry_point=entry_point,
+        grant=caller.grant,
     )

@@ -136,7 +136,7 @@ def test_a_misspelt_list_makes_the_book_unreadable(config: Json) -> None:
     assert from_config(config).problem is not None
 
 
-def test_what_other_rooms_read_is_left_to_them() -> None:
+def test_what_other_modules_read_is_left_to_them() -> None:
     book = from_config({"tools": {"exec": {"x": 1}}, "ui": 1, "agents": {"list": [{"id": "a", "name": 3}]}})
     assert book.problem is None
     assert book.agents.defaults.subagents.max_spawn_depth == 1

@@ -88,38 +88,38 @@ def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: An
         return scope_policy(caller, source, spec)
 
     mine, own = Source("greet"), Source("read", "write")
-    registry = ToolRegistry({"house": own, "app/mine": mine, "app/other": Source("look")})
-    desk = ToolDispatcher(registry, policy=policy)
-    before = [asyncio.run(desk.list(caller)) for caller in (*OTHERS, APP)]
+    registry = ToolRegistry({"own": own, "app/mine": mine, "app/other": Source("look")})
+    dispatcher = ToolDispatcher(registry, policy=policy)
+    before = [asyncio.run(dispatcher.list(caller)) for caller in (*OTHERS, APP)]
     assert [spec.name for spec in before[-1]] == ["greet"]
     asked.clear()
     specs_asked, mine.asked, own.asked = mine.asked, 0, 0
 
     happens(registry, mine)
 
-    after = [asyncio.run(desk.list(caller)) for caller in OTHERS]
+    after = [asyncio.run(dispatcher.list(caller)) for caller in OTHERS]
     if "gateway" not in registry._sources:  # a tool of ours is everybody's business
         assert after == before[:-1]
         assert all(now is then for now, then in zip(after, before, strict=False))
         assert (asked, own.asked, mine.asked) == ([], 0, 0)
-    assert [spec.name for spec in asyncio.run(desk.list(APP))] == sees
+    assert [spec.name for spec in asyncio.run(dispatcher.list(APP))] == sees
     assert specs_asked == 1
     assert mine.asked <= 1
 
 
-def test_apps_that_come_and_go_by_the_hundred_are_told_of_once() -> None:
+def test_apps_that_come_and_go_by_the_hundred_are_announced_once() -> None:
     async def main() -> None:
-        registry = ToolRegistry({"house": Source("read")})
-        desk = ToolDispatcher(registry, app_change_interval=0.05)
-        told: asyncio.Queue[None] = asyncio.Queue()
-        desk.changed.connect(told.put_nowait)
+        registry = ToolRegistry({"own": Source("read")})
+        dispatcher = ToolDispatcher(registry, app_change_interval=0.05)
+        changes: asyncio.Queue[None] = asyncio.Queue()
+        dispatcher.changed.connect(changes.put_nowait)
         for number in range(300):
             registry.add(f"app/{number}", Source("greet"))
         for number in range(300):
             registry.remove(f"app/{number}")
-        await asyncio.wait_for(told.get(), 10)
-        assert told.empty()
+        await asyncio.wait_for(changes.get(), 10)
+        assert changes.empty()
         registry.add("app/again", Source("greet"))
-        await asyncio.wait_for(told.get(), 10)
+        await asyncio.wait_for(changes.get(), 10)
 
     asyncio.run(main())

@@ -62,5 +62,5 @@ async def serve(options: "argparse.Namespace", opened: StdioHandover | None) -> 
             server(tools),
             handover=opened,
             longest_line=MAX_LINE_LENGTH,
-            on_initialize=lambda params: tools.bind_session(params.get("mcpSessionId")),
+            on_initialize=lambda params: tools.bind_session(params.app_session),
         )

@@ -45,7 +45,7 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     sender: Sender | None = None
     owner: bool = False
     depth: int = 0
-    """How many spawns lie between this run and one a person started."""
+    """How many spawns are between this run and one a person started."""
     spawned_by: str | None = None
     """The session that spawned this one."""
     folder: str | None = None
@@ -56,7 +56,8 @@ class Grant(Struct, frozen=True, kw_only=True, cache_hash=True, omit_defaults=Tr
     """The models of the runs that led to this one (`@agent` or `@agent:model`: whichever that is now): their rules hold
     too."""
     delivers_to: tuple[str, str, str] | None = None
-    """Channel, account and conversation a job's result goes to: no person is behind it, and it is at home there."""
+    """Channel, account and conversation a job's result is delivered to: no person is behind the job, and that
+    conversation counts as its own."""
     sends_anywhere: bool = False
     """Whether an operator planned it outside every conversation, to send where its orders say."""
     tools: frozenset[str] | None = None
@@ -73,8 +74,8 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
     entry_point: EntryPoint = "mcp"
     grant: Grant | None = None
     session_grant: Grant | None = None
-    """Of an operator that acts in a session: how that session's own run would stand. The rules about tools, and about
-    what is started and changed, go by it; which methods and sessions it reaches stays its own."""
+    """Of an operator that acts in a session: the grant that session's own run would have. It decides about tools, and
+    about what is started and changed; which methods and sessions the operator reaches stays its own."""
 
     @property
     def acts_in_session(self) -> bool:
@@ -101,52 +102,56 @@ LOCAL_CALLER = Caller(kind="local", name="local", scopes=frozenset({"*"}))
 # ---- content: what tools answer and resources hold ----
 
 
-class Contents(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _WithMeta(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What most values of MCP may carry, and we pass on as it is."""
+
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class _Annotated(_WithMeta, frozen=True, kw_only=True):
+    annotations: Json | None = None
+
+
+class _Listed(_Annotated, frozen=True, kw_only=True):
+    """A resource as lists show it to people."""
+
+    title: str | None = None
+    description: str | None = None
+    icons: list[Json] | None = None
+
+
+class Contents(_WithMeta, frozen=True, kw_only=True):
     """A resource's text or bytes; exactly one of the two."""
 
     uri: str
     mime_type: str | None = None
     text: str | None = None
     blob: bytes | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Text(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="text"):
+class Text(_Annotated, frozen=True, tag_field="type", tag="text"):
     text: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Image(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="image"):
+class Image(_Annotated, frozen=True, tag_field="type", tag="image"):
     data: bytes
     mime_type: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Audio(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="audio"):
+class Audio(_Annotated, frozen=True, tag_field="type", tag="audio"):
     data: bytes
     mime_type: str
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Embedded(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource"):
+class Embedded(_Annotated, frozen=True, tag_field="type", tag="resource"):
     resource: Contents
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class Link(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource_link"):
+class Link(_Listed, frozen=True, tag_field="type", tag="resource_link"):
     uri: str
     name: str
-    title: str | None = None
-    description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
 ContentBlock = Text | Image | Audio | Embedded | Link
@@ -203,7 +208,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class CallRecord(Struct, frozen=True, kw_only=True):
-    """What the books say of one call made or refused. Never arguments, never results."""
+    """The audit record of one call made or refused. Never arguments, never results."""
 
     at: float
     """Seconds since the epoch, when the call came in."""
@@ -218,7 +223,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     step: str
     """Which step of the policy decided."""
     rule: str
-    """What it said."""
+    """The reason it gave."""
     outcome: str
     """`ok`, `failed`, or the stable code of the error that ended the call."""
     milliseconds: float
@@ -255,36 +260,32 @@ def form_request(message: str, schema: Json, *, binding: str = "") -> InputReque
 # ---- resources and prompts ----
 
 
-class ResourceSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResourceSpec(_Listed, frozen=True, kw_only=True):
     uri: str
     name: str
-    title: str | None = None
-    description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class TemplateSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TemplateSpec(_Listed, frozen=True, kw_only=True):
     uri_template: str
     name: str
+    mime_type: str | None = None
+
+
+class PromptArgument(Struct, frozen=True, omit_defaults=True):
+    name: str
+    required: bool = False
     title: str | None = None
     description: str | None = None
-    mime_type: str | None = None
-    icons: list[Json] | None = None
-    annotations: Json | None = None
-    meta: Json | None = field(default=None, name="_meta")
 
 
-class PromptSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PromptSpec(_WithMeta, frozen=True, kw_only=True):
     name: str
     title: str | None = None
     description: str | None = None
-    arguments: list[Json] | None = None
     icons: list[Json] | None = None
-    meta: Json | None = field(default=None, name="_meta")
+    arguments: list[PromptArgument] | None = None
 
 
 class PromptMessage(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Files that may leave this machine: one rule for every way out, and one way to read them.
 
-Whoever takes a path from a message, a tool call or a request asks `read_file`, with the `FileAccess` of whoever asks.
+Code that gets a path from a message, a tool call or a request calls `read_file`, with the `FileAccess` of the caller.
 What is judged is what is read: the file is reached from an allowed folder, folder by folder, through no link, and only
 its open descriptor is looked at.
 """
@@ -39,22 +39,22 @@ class FileRefused(OpenClawError):
 
 
 class FileOutside(FileRefused):
-    """It lies in none of the folders this asker may send from, or does not exist there."""
+    """It is in none of the folders this caller may send from, or does not exist there."""
 
 
 class FileAccess(Struct, frozen=True, kw_only=True):
-    """What one asker may send. Without folders: nothing."""
+    """What one caller may send. Without folders: nothing."""
 
     folders: tuple[Path, ...] = ()
     """Files below these; relative paths begin at the first."""
     own_folders: tuple[Path, ...] = ()
     """The same, but only while they are real folders, no links, that belong to this user."""
     secrets: tuple[Path, ...] = ()
-    """Files and folders that never leave, whatever name or allowed folder they are reached by."""
+    """Files and folders that never leave, by any name and from any allowed folder."""
     secret_texts: tuple[bytes, ...] = ()
     """No file that holds one of these leaves."""
     allows_hidden: bool = False
-    """Whether names that begin with a dot may be asked for: settings and credentials lie under such."""
+    """Whether names that begin with a dot may be asked for: settings and credentials have such names."""
 
 
 class SendableFile(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class SendableFile(Struct, frozen=True, kw_only=True):
 
 
 def read_file(location: str, access: FileAccess, *, max_bytes: int) -> SendableFile:
-    """The file a path or `file:` address names, if this asker may have it. Raises FileRefused with one sentence."""
+    """The file a path or `file:` address names, if this caller may have it. Raises FileRefused with one sentence."""
     roots = _root_folders(access)
     path = _parse_path(location, roots)
     # Only a guess at what is meant: links are followed here and nowhere below.
@@ -144,7 +144,7 @@ def _path_from_url(rest: str) -> str:
     return unquote(rest)
 
 
-# ---- where it may lie ------------------------------------------------------------------------------------------------
+# ---- where it may be -------------------------------------------------------------------------------------------------
 
 
 def _root_folders(access: FileAccess) -> list[Path]:
@@ -198,8 +198,7 @@ class _SecretGuard:
         self._virtual_devices = set(devices.values()) - {devices.get("/")}
 
     def check_folder(self, descriptor: int) -> None:
-        about = os.fstat(descriptor)
-        self._check(about)
+        self._check(os.fstat(descriptor))
         try:
             os.stat(STATE_MARKER_FILE, dir_fd=descriptor, follow_symlinks=False)
         except OSError:
@@ -239,7 +238,7 @@ def _read_bytes(root: Path, parts: Sequence[str], access: FileAccess, max_bytes:
         guard.check_file(os.fstat(descriptor), parts[-1])
         data = file.read(max_bytes + 1)  # not its size is asked: it may grow while it is read
     if len(data) > max_bytes:
-        raise _too_large_error(parts[-1], max_bytes)
+        raise FileRefused(f"{parts[-1]} is larger than {max_bytes} bytes, the most that can be sent here")
     return data
 
 
@@ -262,7 +261,3 @@ def _open_beneath(root: Path, parts: Sequence[str], guard: _SecretGuard) -> int:
 
 def _not_a_file_error(name: str) -> FileRefused:
     return FileRefused(f"{name} is no file; a folder, pipe or device can't be sent")
-
-
-def _too_large_error(name: str, max_bytes: int) -> FileRefused:
-    return FileRefused(f"{name} is larger than {max_bytes} bytes, the most that can be sent here")

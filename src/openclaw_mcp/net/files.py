@@ -12,7 +12,7 @@ from ..core.errors import OpenClawError
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # stands for "no such module"
+    fcntl = None  # type: ignore[assignment]  # means "no such module"
 
 _SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not through a link, not into programs we start, not waiting for the other end of a pipe."""
@@ -65,7 +65,7 @@ def open_to_append(path: Path) -> int:
 
 
 def open_new(path: Path) -> int:
-    """Open a new file of ours in the place of whatever is there, a link included; what a link led to is left alone."""
+    """Open a new file of ours in place of what is there, a link included; what a link led to is left alone."""
     try:
         path.unlink(missing_ok=True)
     except OSError as exc:

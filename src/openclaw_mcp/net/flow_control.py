@@ -18,6 +18,9 @@ class HoldingConnection(Protocol):
         """Whether something that was read waits for its turn."""
 
 
+HoldingConnectionT = TypeVar("HoldingConnectionT", bound=HoldingConnection)
+
+
 class ReadFlowControl(FlowControl):
     """Reads on only when nothing that was read waits for its turn. Knows since when its peer does not read."""
 
@@ -40,34 +43,24 @@ class ReadFlowControl(FlowControl):
             super().resume_reading()
 
 
-class TurnTaker(Protocol):
-    """A connection that waits for its turn."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-
-TurnTakerT = TypeVar("TurnTakerT", bound=TurnTaker)
-
-
-class TurnQueue(Generic[TurnTakerT]):
+class TurnQueue(Generic[HoldingConnectionT]):
     """Connections that wait: in each turn of the loop one of them continues, or, with a pause, one after each pause.
 
     A peer that asks one thing at a time is so served before those that ask many at once.
     """
 
-    def __init__(self, take_turn: Callable[[TurnTakerT], None], *, pause: float = 0.0) -> None:
+    def __init__(self, take_turn: Callable[[HoldingConnectionT], None], *, pause: float = 0.0) -> None:
         self._take_turn = take_turn
         self._pause = pause
-        self._waiting: dict[TurnTakerT, None] = {}
+        self._waiting: dict[HoldingConnectionT, None] = {}
         self._is_scheduled = False
 
-    def add(self, connection: TurnTakerT) -> None:
+    def add(self, connection: HoldingConnectionT) -> None:
         """Once, however often it is added before its turn comes."""
         self._waiting[connection] = None
         self._schedule(connection.loop)
 
-    def discard(self, connection: TurnTakerT) -> None:
+    def discard(self, connection: HoldingConnectionT) -> None:
         self._waiting.pop(connection, None)
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:

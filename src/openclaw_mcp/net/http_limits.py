@@ -1,13 +1,13 @@
 """What a connection may do before its request is whole, and how many such connections a peer may have."""
 
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import uvicorn
 from msgspec import Struct
 
 from .flow_control import TurnQueue
-from .peers import PendingBytes, PendingConnections
+from .peers import EvictableConnection, PendingBytes, PendingConnections
 
 STAGE_SILENT: Final = "silent"  # nothing has come: a new connection
 STAGE_HEAD: Final = "head"
@@ -40,39 +40,13 @@ class ConnectionBounds(Struct, frozen=True, kw_only=True):
     body_bytes: int = 128 << 20
     """Of all bodies that have begun together: beyond, the largest gives way."""
     unread_seconds: float = 10.0
-    """How long an answer may wait for its reader before it gives way to others, where there is no room."""
-
-
-class OpenConnection(Protocol):
-    """A connection, as far as it matters who gives way. A time is None while its reason does not hold."""
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def idle_since(self) -> float | None:
-        """Answered, and nothing asked."""
-
-    @property
-    def waits_since(self) -> float | None:
-        """Its peer owes the rest of a request."""
-
-    @property
-    def unread_since(self) -> float | None:
-        """Its peer does not read the answer, for longer than a reader takes."""
-
-    @property
-    def queued_since(self) -> float | None:
-        """Its peer asked for more before it was answered."""
-
-    @property
-    def listens_since(self) -> float | None:
-        """An open stream of events: who is cut off comes again."""
-
-    def evict(self) -> None: ...
+    """How long an answer may wait for its reader before its connection may be ended for another, when all are taken."""
 
 
 EVICTION_REASONS: Final = ("waits_since", "unread_since", "queued_since", "listens_since")
+"""Attributes of a connection: the time since when it could be ended for that reason; None while it could not. Its peer
+owes the rest of a request, does not read the answer, asked for more before it was answered, or reads a stream of
+events, which it can open again. `idle_since`, when all it asked for is answered, comes before them all."""
 
 
 def evict_connections(connections: Iterable[Any]) -> bool:
@@ -87,7 +61,7 @@ def evict_connections(connections: Iterable[Any]) -> bool:
         _evict_oldest(idle)
         return True
     for reason in EVICTION_REASONS:
-        by_peer: dict[str, list[tuple[float, int, OpenConnection]]] = {}
+        by_peer: dict[str, list[tuple[float, int, EvictableConnection]]] = {}
         for entry in _since_entries(there, reason):
             by_peer.setdefault(entry[2].peer, []).append(entry)
         if by_peer:
@@ -96,12 +70,12 @@ def evict_connections(connections: Iterable[Any]) -> bool:
     return False
 
 
-def _since_entries(connections: Iterable[tuple[int, Any]], reason: str) -> list[tuple[float, int, OpenConnection]]:
+def _since_entries(connections: Iterable[tuple[int, Any]], reason: str) -> list[tuple[float, int, EvictableConnection]]:
     found = ((getattr(each, reason, None), number, each) for number, each in connections)
     return [(since, number, each) for since, number, each in found if since is not None]
 
 
-def _evict_oldest(connections: list[tuple[float, int, OpenConnection]]) -> None:
+def _evict_oldest(connections: list[tuple[float, int, EvictableConnection]]) -> None:
     connections.sort(key=lambda entry: entry[:2])
     for _, _, connection in connections[: -(-len(connections) // 16)]:
         connection.evict()

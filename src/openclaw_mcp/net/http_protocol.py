@@ -101,7 +101,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def listens_since(self) -> float | None:
-        """Since when an answer to a GET goes on: a stream, which is begun again by who loses it."""
+        """Since when an answer to a GET has been running: a stream, which its client opens again when it is lost."""
         active = self._active_cycle
         streams = active is not None and active.response_started and not active.response_complete
         return self._request_since if streams and active is not None and active.scope["method"] == "GET" else None
@@ -218,7 +218,7 @@ class BoundedHttp(HttpToolsProtocol):
             return end + len(END_OF_HEAD) - at
         # Else the end may have begun in what came before.
         if len(data) - at > left and (self._between_requests or data[at] not in END_OF_HEAD):
-            return 0  # it is too long, whatever comes: not worth reading
+            return 0  # it is too long, with any end: not worth reading
         return min(SMALL_INPUT, left) if b"\n" in data[at : at + left] else left
 
     def resume_requests(self) -> None:

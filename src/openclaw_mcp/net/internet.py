@@ -1,8 +1,8 @@
 """Which addresses are of the public internet, and the one way to look a host up before something is sent to it.
 
-Whoever may name an address that we then fetch must not reach what only we can reach: this machine, its network, the
+A peer that may name an address that we then fetch must not reach what only we can reach: this machine, its network, the
 neighbours of a cloud machine. Our own list decides, since Python's `is_global` says other things in other versions and
-takes no notice of an IPv4 address that lies inside of an IPv6 one.
+takes no notice of an IPv4 address inside of an IPv6 one.
 """
 
 import asyncio
@@ -18,29 +18,27 @@ from ..core.errors import OpenClawError
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 NON_PUBLIC_NETWORKS: Final = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",
-            "100.64.0.0/10",  # behind a provider's NAT
-            "127.0.0.0/8",
-            "169.254.0.0/16",  # link-local; the metadata of cloud machines
-            "172.16.0.0/12",
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.88.99.0/24",  # relays of 6to4
-            "192.168.0.0/16",
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved; 255.255.255.255 is everybody
-            "2001::/23",  # protocol assignments; Teredo, benchmarks, ORCHID
-            "2001:db8::/32",  # documentation
-            "3ffe::/16",  # given back
-            "3fff::/20",  # documentation
-        ),
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # behind a provider's NAT
+        "127.0.0.0/8",
+        "169.254.0.0/16",  # link-local; the metadata of cloud machines
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved; 255.255.255.255 is broadcast
+        "2001::/23",  # protocol assignments; Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "3ffe::/16",  # given back
+        "3fff::/20",  # documentation
     )
 )
 GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
@@ -50,9 +48,9 @@ IPV4_CARRIERS: Final = (
     (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4
 )
-"""IPv6 that is a way to an IPv4 address, and how many bits stand behind that. Such an address is what it carries."""
+"""IPv6 that is a way to an IPv4 address, and how many bits follow it. Such an address is what it carries."""
 ISATAP_MARKERS: Final = (0x00005EFE, 0x02005EFE)
-"""The middle of an address that leads to the IPv4 address at its end, whatever network it begins with."""
+"""The middle of an address that leads to the IPv4 address at its end, in any network."""
 IPV4_NUMBERS: Final = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
 
 
@@ -67,7 +65,7 @@ class NotPublic(OpenClawError):
 
 
 def is_public(address: str | IpAddress) -> bool:
-    """Whether everybody may mean the same machine by this address. What is no address is not public."""
+    """Whether this address means the same machine everywhere. What is no address is not public."""
     if isinstance(address, str):
         try:  # one with a zone, fe80::1%eth0, is a neighbour's
             address = ipaddress.ip_address(address)
@@ -117,7 +115,7 @@ def parse_ip_literal(host: str) -> IpAddress | None:
 
 
 async def resolve_host(host: str, port: int | None, *, allow_private: bool = False) -> list[str]:
-    """The addresses of a host, each of the public internet unless `anywhere`. Raises NoSuchHost and NotPublic.
+    """The addresses of a host, each of the public internet unless `allow_private`. Raises NoSuchHost and NotPublic.
 
     Connect to one of these and to no other: a name may mean another address the next time it is asked."""
     try:
@@ -133,5 +131,5 @@ async def resolve_host(host: str, port: int | None, *, allow_private: bool = Fal
 
 
 def url_host(address: str) -> str:
-    """As it stands in the place of a host."""
+    """An address as the host of a URL."""
     return f"[{address.partition('%')[0]}]" if ":" in address else address

@@ -8,7 +8,7 @@ LOCAL_PEER: Final = "this machine"
 
 
 def peer_key(client: Any) -> str:
-    """Who counts as one: this machine whatever address it uses, an IPv4 address, the /64 of an IPv6 address."""
+    """Who counts as one: this machine with any of its addresses, an IPv4 address, the /64 of an IPv6 address."""
     try:
         return _address_key(client[0])
     except (ValueError, TypeError, IndexError, AttributeError):
@@ -45,7 +45,7 @@ class EvictableConnection(Protocol):
 
 
 class PendingConnections:
-    """Connections that wait, oldest first, by peer. One too many ends the oldest, so that nobody is kept out.
+    """Connections that wait, oldest first, by peer. One too many ends the oldest, so that no peer is kept out.
 
     A peer may be a whole machine behind one address, or a load balancer: its other clients must still come in. What
     they send is whole within milliseconds; what has waited longest is least likely to be one of them.

@@ -41,5 +41,5 @@ class PeriodicSweep(Generic[Item]):
         now = self._loop.time()
         for thing in list(self._items):
             self._check(thing, now)
-        # Goes on while anything is in; the first to come after a quiet moment winds it up again.
+        # Repeats while it has entries; the first entry after a pause starts it again.
         self._timer = self._loop.call_later(self._interval, self._sweep) if self._items else None

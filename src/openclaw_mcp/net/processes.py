@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from subprocess import DEVNULL, PIPE
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
@@ -86,10 +87,10 @@ async def start_process(
             argv,
             executable=executable,
             cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.DEVNULL if stdout is None else subprocess.PIPE,
-            stderr=subprocess.DEVNULL if stderr is None else subprocess.PIPE,
+            env=None if env is None else dict(env),
+            stdin=DEVNULL if stdin is None else PIPE,
+            stdout=DEVNULL if stdout is None else PIPE,
+            stderr=DEVNULL if stderr is None else PIPE,
             pass_fds=pass_fds,
         )
     except OSError as exc:
@@ -110,28 +111,12 @@ async def start_process(
 
 
 def popen_group(
-    argv: Sequence[str],
-    *,
-    executable: str | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    stdin: int = subprocess.DEVNULL,
-    stdout: int = subprocess.DEVNULL,
-    stderr: int | IO[Any] = subprocess.DEVNULL,
-    pass_fds: Sequence[int] = (),
+    argv: Sequence[str], *, stdin: int = DEVNULL, stdout: int = DEVNULL, stderr: int | IO[Any] = DEVNULL, **options: Any
 ) -> "subprocess.Popen[bytes]":
-    """A program in a session and process group of its own, for an owner without an event loop. Raises OSError."""
+    """A program in a session and process group of its own, for an owner without an event loop. `options` are those of
+    `Popen`. Raises OSError."""
     return subprocess.Popen(
-        list(argv),
-        executable=executable,
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=pass_fds,
-        start_new_session=True,
-        bufsize=0,
+        list(argv), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, bufsize=0, **options
     )
 
 

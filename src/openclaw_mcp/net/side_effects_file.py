@@ -7,7 +7,7 @@ once the agent has ended, every effect the agent got an answer for. See docs/ref
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,27 @@ class CannotRecord(OpenClawError):
     """The file can't be written; raised before anything is sent."""
 
     code = "cannot_record"
+
+
+class _MessageLine(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The keys in the order in which the protocol names them."""
+
+    type: str
+    tool: str
+    provider: str
+    account_id: str | None = None
+    to: str | None = None
+    text: str
+    media_url: str | None
+    ts: int
+    thread_id: str | None = None
+
+
+class _CronLine(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="cron_added"
+):
+    job_id: str | None = None
+    ts: int
 
 
 class EffectsFile:
@@ -51,36 +72,34 @@ class EffectsFile:
 
     def record_messages(self, messages: Sequence[SentMessage]) -> None:
         """Record messages that were sent, all in one write."""
-        self._append([self._build_line("message_sent", sent) for sent in messages])
+        self._append([self._message_line("message_sent", sent) for sent in messages])
 
     def record_uncertain(self, messages: Sequence[SentMessage]) -> None:
         """Record messages that may have been sent: the connection broke before the answer came."""
-        self._append([self._build_line("message_unconfirmed", sent) for sent in messages])
+        self._append([self._message_line("message_unconfirmed", sent) for sent in messages])
 
     def record_cron_job(self, job_id: str | None) -> None:
-        line: dict[str, Any] = {"type": "cron_added"}
-        if job_id:
-            line["jobId"] = job_id
-        self._append([line | {"ts": now_ms()}])
+        self._append([_CronLine(job_id=job_id or None, ts=now_ms())])
 
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _build_line(self, kind: str, message: SentMessage) -> dict[str, Any]:
-        """The keys in the order in which the protocol names them."""
-        line: dict[str, Any] = {"type": kind, "tool": message.tool, "provider": message.provider or self._provider}
-        if account := message.account or self._account:
-            line["accountId"] = account
-        if message.to:
-            line["to"] = message.to
-        line |= {"text": message.text, "mediaUrl": message.media_url, "ts": message.ts or now_ms()}
-        if message.thread:
-            line["threadId"] = message.thread
-        return line
+    def _message_line(self, kind: str, message: SentMessage) -> _MessageLine:
+        return _MessageLine(
+            type=kind,
+            tool=message.tool,
+            provider=message.provider or self._provider,
+            account_id=message.account or self._account or None,
+            to=message.to or None,
+            text=message.text,
+            media_url=message.media_url,
+            ts=message.ts or now_ms(),
+            thread_id=message.thread or None,
+        )
 
-    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+    def _append(self, lines: Sequence[_MessageLine | _CronLine]) -> None:
         """One write on a descriptor opened for appending: lines of several servers never mix."""
         descriptor = self.ensure_open()
         data = b"".join(_encode(line) + b"\n" for line in lines)

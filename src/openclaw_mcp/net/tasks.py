@@ -1,6 +1,6 @@
 """Background work with an owner: it ends when its owner ends, and its failures are never silent.
 
-The only module that starts tasks. `asyncio.TaskGroup` is for work within one call; `Tasks` is for work that goes on
+The only module that starts tasks. `asyncio.TaskGroup` is for work within one call; `Tasks` is for work that runs on
 beside calls, for as long as an object lives.
 """
 

@@ -1,7 +1,7 @@
 """Requests that ask for another protocol than we speak: their heads as those of the plain requests they also are.
 
-The parser stops behind such a head, whatever the request says of a body. To go on with it would read the body as the
-next request, which a stranger may have written for whoever comes behind him on one connection of a reverse proxy.
+The parser stops behind such a head, even if the request has a body. To continue with it would read the body as the
+next request, which an attacker may have written for the next client on one connection of a reverse proxy.
 """
 
 from collections.abc import Iterable

@@ -30,7 +30,7 @@ def make_untrusted_pool() -> PendingConnections:
 class AcceptedWebSocket(WebSocket):
     """A WebSocket the web server hands over once it has seen the upgrade. `connections` are the server's own.
 
-    It stays among `untrusted` until `trust` is called: its peer may send little, and makes room for newer ones. The
+    It stays among `untrusted` until `trust` is called: its peer may send little, and it is ended for newer ones. The
     codec gets frame by frame, so that nothing behind a frame has an effect before that frame was handled.
     """
 
@@ -70,7 +70,7 @@ class AcceptedWebSocket(WebSocket):
         self._untrusted.discard(self)
 
     def evict(self) -> None:
-        """Make room for a newer untrusted one."""
+        """End, so that a newer untrusted one can be taken."""
         if self._closing or self._transport is None:
             self.abort()
             return

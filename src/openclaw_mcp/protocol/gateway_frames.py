@@ -13,12 +13,12 @@ from . import unencodable
 PROTOCOL: Final = 4
 MIN_PROBE_PROTOCOL: Final = 3  # probes and nodes of the previous protocol are still let in
 
-MAX_HANDSHAKE_FRAME: Final = 65_536  # bytes of a frame before hello: nobody unknown makes us hold more
+MAX_HANDSHAKE_FRAME: Final = 65_536  # bytes of a frame before hello: an unknown peer must not make us hold more
 MAX_FRAME: Final = 26_214_400  # bytes of a frame after hello, as announced in `policy.maxPayload`
 FRAME_RESERVE: Final = 1 << 20  # bytes of a frame kept free for what is beside its pictures and files
 MAX_INLINE_BASE64: Final = 4096  # characters; base64 up to this length is worth no lightening
 MAX_BACKLOG: Final = 52_428_800  # bytes waiting for one reader before it counts as a slow consumer
-TICK_INTERVAL: Final = 30.0  # seconds between `tick` events; clients give up after two without a word
+TICK_INTERVAL: Final = 30.0  # seconds between `tick` events; clients give up after two without a message
 
 BAD_FRAME_ID: Final = "invalid"
 """The id under which a frame without a usable one is refused."""
@@ -52,11 +52,7 @@ class ErrorBody(Struct, frozen=True, rename="camel", omit_defaults=True):
         """The error as the caller of the method gets it raised."""
         details = None if self.details is UNSET else self.details
         return RpcError(
-            self.message,
-            kind=self.code,
-            details=details,
-            retryable=self.retryable,
-            retry_after_ms=self.retry_after_ms,
+            self.message, kind=self.code, details=details, retryable=self.retryable, retry_after_ms=self.retry_after_ms
         )
 
 
@@ -92,7 +88,7 @@ _json_decoder = msgspec.json.Decoder()
 
 
 def read_request(data: bytes | bytearray) -> RequestFrame | InvalidFrame | None:
-    """What a peer asked. None: no JSON, to be dropped without a word. Never raises."""
+    """What a peer asked; None for what is no JSON and is dropped without an answer. Never raises."""
     try:
         frame = _request_decoder.decode(data)
         if isinstance(frame, RequestFrame) and is_too_deep(data, frame.params):
@@ -105,7 +101,7 @@ def read_request(data: bytes | bytearray) -> RequestFrame | InvalidFrame | None:
 
 
 def read_server_frame(data: bytes | bytearray) -> ResponseFrame | EventFrame | None:
-    """What a gateway said. None: nothing we understand, to be passed over. Never raises."""
+    """A frame from a gateway; None for one we do not understand, which is ignored. Never raises."""
     try:
         return _server_decoder.decode(data)
     except (ValueError, RecursionError):
@@ -130,8 +126,8 @@ def _explain_undecodable(data: bytes | bytearray) -> InvalidFrame | None:
         id = unencodable.recover_id(data)
     except ValueError:
         return None
-    words = "a text holds half a character (a lone surrogate), or a number is too large; send neither"
-    return InvalidFrame(id if isinstance(id, str) and id else BAD_FRAME_ID, f"invalid request frame: {words}")
+    reason = "a text holds half a character (a lone surrogate), or a number is too large; send neither"
+    return InvalidFrame(id if isinstance(id, str) and id else BAD_FRAME_ID, f"invalid request frame: {reason}")
 
 
 def _schema_complaint(value: dict[str, Any]) -> str:
@@ -162,26 +158,21 @@ def encode_response(id: str, payload: Any) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError):
         return encode_error(id, RpcError("response serialization failed", kind="UNAVAILABLE"))
     if len(frame) > MAX_FRAME:
-        words = f"the answer has {len(frame)} bytes, and one message at most {MAX_FRAME}; ask for less"
-        return encode_error(id, RpcError(words, kind="UNAVAILABLE", retryable=False))
+        reason = f"the answer has {len(frame)} bytes, and one message at most {MAX_FRAME}; ask for less"
+        return encode_error(id, RpcError(reason, kind="UNAVAILABLE", retryable=False))
     return frame
 
 
 def encode_error(id: str, error: RpcError) -> bytes:
-    body: dict[str, Any] = {"code": error.kind, "message": str(error) or "failed"}
-    if error.details is not None:
-        body["details"] = error.details
-    if error.retryable is not None:
-        body["retryable"] = error.retryable
-    if error.retry_after_ms is not None:
-        body["retryAfterMs"] = error.retry_after_ms
+    details = UNSET if error.details is None else error.details
+    body = ErrorBody(error.kind, str(error) or "failed", details, error.retryable, error.retry_after_ms)
     return _encode({"type": "res", "id": id, "ok": False, "error": body})
 
 
 class EncodedEvent:
-    """An event written once and numbered for each connection it goes to.
+    """An event written once and numbered for each connection it is sent to.
 
-    Pictures and files for which a frame has no room are `omitted`, and their size in `bytes` is told instead.
+    Pictures and files that do not fit into a frame are `omitted`, and their size is given in `bytes` instead.
     """
 
     __slots__ = ("_head", "_tail")
@@ -203,7 +194,7 @@ class EncodedEvent:
 
 
 def _omit_large_data(value: Any, budget: list[int]) -> Any:
-    """The same without the bytes of what does not fit into the `room` left, which shrinks as things are put in."""
+    """The same without data that does not fit into what is left of the `budget`, which each kept part reduces."""
     if isinstance(value, list | tuple):
         return [_omit_large_data(item, budget) for item in value]
     if not isinstance(value, dict):

@@ -2,13 +2,13 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .jsonrpc import JsonRpcError
+from ..core.model import Json
+from .jsonrpc import JsonRpcError, JsonRpcRequest
 from .mcp import HEADER_MISMATCH, PROTOCOL_VERSION
 
-Json = dict[str, Any]
 HeaderParams = dict[tuple[str, ...], tuple[str, str | None]]
 
 NAME_PARAM_BY_METHOD: Final = {
@@ -25,29 +25,26 @@ _TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwx
 _MAX_DEPTH = 32  # a schema nested deeper than this mirrors nothing further down
 
 
-def check_headers(headers: Mapping[str, str], method: str, params: Json) -> None:
-    """Compare the standard headers with the body. Names are lower-case, values trimmed. Raises RpcError."""
-    version = headers.get("mcp-protocol-version")
-    meta = params.get("_meta")
-    said = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
-    if version is None or (type(said) is str and said != version):
+def check_headers(headers: Mapping[str, str], request: JsonRpcRequest) -> None:
+    """Compare the standard headers with the body. Names are lower-case, values trimmed. Raises JsonRpcError."""
+    header, meta = headers.get("mcp-protocol-version"), request.params.get("_meta")
+    version = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
+    if header is None or (type(version) is str and version != header):
         raise _mismatch_error("MCP-Protocol-Version")
-    if headers.get("mcp-method") != method:
+    if headers.get("mcp-method") != request.method:
         raise _mismatch_error("Mcp-Method")
-    key = NAME_PARAM_BY_METHOD.get(method)
+    key = NAME_PARAM_BY_METHOD.get(request.method)
     if key is None:
         return
-    name = headers.get("mcp-name")
-    if name is None or (name != params.get(key) and decode_header_value(name) != params.get(key)):
+    name, subject = headers.get("mcp-name"), request.params.get(key)
+    if name is None or (name != subject and decode_header_value(name) != subject):
         raise _mismatch_error("Mcp-Name")
 
 
 def check_param_headers(headers: Mapping[str, str], header_params: HeaderParams, arguments: Json) -> None:
-    """Compare `Mcp-Param-*` headers with the arguments they mirror. Raises RpcError."""
+    """Compare `Mcp-Param-*` headers with the arguments they mirror. Raises JsonRpcError."""
     for path, (token, type_name) in header_params.items():
-        value: Any = arguments
-        for key in path:
-            value = value.get(key) if type(value) is dict else None
+        value = _find_argument(arguments, path)
         header = headers.get("mcp-param-" + token)
         if value is None and header is None:
             continue
@@ -57,13 +54,15 @@ def check_param_headers(headers: Mapping[str, str], header_params: HeaderParams,
 
 def find_header_params(schema: Json) -> HeaderParams:
     """Which arguments headers repeat: those marked `x-mcp-header`, reachable through `properties` alone."""
-    found: HeaderParams = {}
-    _collect_header_params(schema, (), found)
-    return found
+    return {
+        path: (below["x-mcp-header"].lower(), below.get("type"))
+        for path, below in _walk_properties(schema)
+        if type(below.get("x-mcp-header")) is str
+    }
 
 
 def encode_header_value(value: str) -> str:
-    """Text as a header value: as it stands when that is safe, else base64 in its wrapper."""
+    """Text as a header value: unchanged when that is safe, else base64 in its wrapper."""
     plain = value.isascii() and value.isprintable() and value == value.strip()
     if plain and not value.startswith("=?base64?"):
         return value
@@ -83,45 +82,27 @@ def param_headers(header_params: HeaderParams, arguments: Json) -> dict[str, str
     """The `Mcp-Param-*` headers that repeat `arguments`; one that is null or absent has none."""
     headers = {}
     for path, (token, _) in header_params.items():
-        value: Any = arguments
-        for key in path:
-            value = value.get(key) if type(value) is dict else None
+        value = _find_argument(arguments, path)
         if type(value) in (str, int, bool):
-            text = ("true" if value else "false") if type(value) is bool else str(value)
-            headers[f"mcp-param-{token}"] = encode_header_value(text)
+            headers[f"mcp-param-{token}"] = encode_header_value(_format_value(value))
     return headers
 
 
 def has_valid_header_params(schema: Json) -> bool:
-    """Whether every `x-mcp-header` of a schema is a header name, its own, and stands on a string, integer or boolean.
+    """Whether every `x-mcp-header` of a schema is a header name, its own, and is on a string, integer or boolean.
 
     A client must not use a tool of which this is not true.
     """
     tokens: set[str] = set()
-    return _are_header_params_valid(schema, tokens, 0)
-
-
-def _are_header_params_valid(schema: Json, tokens: set[str], depth: int) -> bool:
-    properties = schema.get("properties")
-    if type(properties) is not dict or depth >= _MAX_DEPTH:
-        return True
-    for below in properties.values():
-        if type(below) is not dict:
+    for _, below in _walk_properties(schema):
+        if "x-mcp-header" not in below:
             continue
-        if "x-mcp-header" in below:
-            token = below["x-mcp-header"]
-            if (
-                type(token) is not str
-                or not token
-                or not _TOKEN_CHARACTERS.issuperset(token)
-                or token.lower() in tokens
-            ):
-                return False
-            if below.get("type") not in ("string", "integer", "boolean"):
-                return False
-            tokens.add(token.lower())
-        if not _are_header_params_valid(below, tokens, depth + 1):
+        token = below["x-mcp-header"]
+        if type(token) is not str or not token or not _TOKEN_CHARACTERS.issuperset(token) or token.lower() in tokens:
             return False
+        if below.get("type") not in ("string", "integer", "boolean"):
+            return False
+        tokens.add(token.lower())
     return True
 
 
@@ -137,23 +118,31 @@ def decode_header_value(value: str) -> str | None:
         return None
 
 
-def _collect_header_params(schema: Json, path: tuple[str, ...], found: HeaderParams) -> None:
+def _walk_properties(schema: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Every property of a schema and of those below it, with the path to it."""
     properties = schema.get("properties")
     if type(properties) is not dict or len(path) >= _MAX_DEPTH:
         return
     for name, below in properties.items():
-        if type(below) is not dict:
-            continue
-        token = below.get("x-mcp-header")
-        if type(token) is str:
-            found[(*path, name)] = (token.lower(), below.get("type"))
-        _collect_header_params(below, (*path, name), found)
+        if type(below) is dict:
+            yield (*path, name), below
+            yield from _walk_properties(below, (*path, name))
+
+
+def _find_argument(value: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        value = value.get(key) if type(value) is dict else None
+    return value
+
+
+def _format_value(value: Any) -> str:
+    return ("true" if value else "false") if type(value) is bool else str(value)
 
 
 def _matches_header(header: str | None, value: Any, type_name: str | None) -> bool:
     if header is None:
         return False
-    text = ("true" if value else "false") if type(value) is bool else str(value)
+    text = _format_value(value)
     if header == text:
         return True
     if type_name != "integer":

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.json_nesting import TOO_DEEP_MESSAGE, is_too_deep
+from ..core.model import Json
 from . import unencodable
 
 JsonRpcId = str | int
@@ -31,16 +32,27 @@ class JsonRpcError(Exception):
         self.message = message
         self.data = data
 
+    def body(self) -> "JsonRpcErrorBody":
+        return JsonRpcErrorBody(self.code, self.message, self.data)
 
-class JsonRpcRequest(Struct, frozen=True):
-    id: JsonRpcId
-    method: str
-    params: dict[str, Any]
+
+class JsonRpcErrorBody(Struct, frozen=True, omit_defaults=True):
+    """An error as it is sent."""
+
+    code: int
+    message: str
+    data: Any = None
 
 
 class JsonRpcNotification(Struct, frozen=True):
     method: str
-    params: dict[str, Any]
+    params: Json
+
+
+class JsonRpcRequest(Struct, frozen=True):
+    id: JsonRpcId
+    method: str
+    params: Json
 
 
 class JsonRpcResponse(Struct, frozen=True):
@@ -52,7 +64,7 @@ class JsonRpcResponse(Struct, frozen=True):
 
 
 class MalformedMessage(Struct, frozen=True):
-    """A message that can't be served; `id` is set when the sender can be told which one it was."""
+    """A message that can't be served; `id` is set when the answer can name the message."""
 
     id: JsonRpcId | None
     error: JsonRpcError
@@ -99,17 +111,15 @@ def encode_result(id: JsonRpcId, value: Any) -> bytes:
 
 
 def encode_error(id: JsonRpcId | None, exc: JsonRpcError) -> bytes:
-    body: dict[str, Any] = {"code": exc.code, "message": exc.message}
-    if exc.data is not None:
-        body["data"] = exc.data
-    return encode({"jsonrpc": "2.0", "id": id, "error": body})
+    return encode({"jsonrpc": "2.0", "id": id, "error": exc.body()})
 
 
-def encode_request(id: JsonRpcId, method: str, params: dict[str, Any]) -> bytes:
+def encode_request(id: JsonRpcId, method: str, params: Any) -> bytes:
     return encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
-def encode_notification(method: str, params: dict[str, Any]) -> bytes:
+def encode_notification(method: str, params: Any) -> bytes:
+    """`params` is a JSON object or a struct."""
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
@@ -117,7 +127,7 @@ def _is_id(value: Any) -> bool:
     return type(value) is str or (type(value) is int and -_MAX_ID <= value < _MAX_ID)
 
 
-def _read_without_method(value: dict[str, Any]) -> JsonRpcMessage:
+def _read_without_method(value: Json) -> JsonRpcMessage:
     if "method" not in value and ("result" in value or "error" in value):
         return JsonRpcResponse(value.get("id"), value.get("result"), value.get("error"))
     id = value.get("id")
@@ -126,19 +136,19 @@ def _read_without_method(value: dict[str, Any]) -> JsonRpcMessage:
 
 
 def _reject_non_message(value: Any) -> JsonRpcMessage:
-    """For what is no object, or nested too deeply; an error then stands in for the answer somebody waits for."""
+    """For a value that is no object, or nested too deeply. An answer of that kind becomes an error for its waiter."""
     if type(value) is not dict:
         reason = "batches are not supported" if type(value) is list else "a message must be a JSON object"
         return MalformedMessage(None, JsonRpcError(INVALID_REQUEST, f"Invalid request: {reason}"))
-    id, words = value.get("id"), f"Parse error: the JSON is {TOO_DEEP_MESSAGE}"
+    id, reason = value.get("id"), f"Parse error: the JSON is {TOO_DEEP_MESSAGE}"
     if "method" not in value:
-        return JsonRpcResponse(id, None, {"code": PARSE_ERROR, "message": words})
-    return MalformedMessage(id if _is_id(id) else None, JsonRpcError(PARSE_ERROR, words))
+        return JsonRpcResponse(id, None, {"code": PARSE_ERROR, "message": reason})
+    return MalformedMessage(id if _is_id(id) else None, JsonRpcError(PARSE_ERROR, reason))
 
 
 def _reject_undecodable(data: bytes | bytearray | str, exc: ValueError) -> MalformedMessage:
-    """Half a character (a lone surrogate) or a huge number is proper JSON all the same: its sender can be told which
-    message it was."""
+    """Half a character (a lone surrogate) or a huge number is proper JSON all the same: the error can name the
+    message by its id."""
     try:
         id = unencodable.recover_id(data)
     except ValueError:
@@ -150,7 +160,7 @@ def _reject_undecodable(data: bytes | bytearray | str, exc: ValueError) -> Malfo
 
 
 def _describe_decode_error(exc: ValueError) -> str:
-    """The decoder's own words name a byte position, never the text around it."""
+    """The decoder's own text names a byte position, never the text around it."""
     if isinstance(exc, UnicodeDecodeError):
         return "the message is not UTF-8"
     return str(exc)

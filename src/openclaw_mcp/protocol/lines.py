@@ -4,7 +4,7 @@ from typing import Final
 
 LONG_LINE: Final = 1 << 20  # bytes; a line beyond it is gathered in one piece
 TOO_LONG: Final = None
-"""Stands in the list of lines where one was dropped for its length."""
+"""In the list of lines, in place of one that was dropped for its length."""
 
 
 class LineSplitter:

@@ -4,13 +4,13 @@ The *handshake* era (2024-11-05 … 2025-11-25) opens with `initialize`. The *st
 version and capabilities in every request's `_meta`. Which era a request belongs to is decided by that request alone.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
-from .jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, JsonRpcError
-
-Json = dict[str, Any]
+from ..core.model import ContentBlock, InputRequest, Json, ToolResult, ToolSpec
+from .jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, JsonRpcError, JsonRpcRequest
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = ("2026-07-28",)
@@ -61,7 +61,27 @@ LIST_CHANGE_NOTIFICATIONS: Final = {
     "resourcesListChanged": "notifications/resources/list_changed",
 }
 
-_NO_CAPABILITIES: Json = {}
+# ---- what a request says of its sender ----
+
+
+class ClientCapabilities(Struct, frozen=True):
+    """A client's own declaration. Of what it holds we read the few things below."""
+
+    declared: Json = {}
+
+    def can_ask(self, capability: str, mode: str = "") -> bool:
+        """Whether the client answers questions of this kind."""
+        modes = self.declared.get(capability)
+        # Before there were modes, `{}` meant the form; it still does.
+        return type(modes) is dict and (mode != "url" or "url" in modes)
+
+    @property
+    def can_poll_tasks(self) -> bool:
+        extensions = self.declared.get("extensions")
+        return type(extensions) is dict and TASKS in extensions
+
+
+NO_CAPABILITIES: Final = ClientCapabilities()
 
 
 class RequestEnvelope(Struct, frozen=True):
@@ -69,19 +89,32 @@ class RequestEnvelope(Struct, frozen=True):
 
     stateless: bool
     version: str
-    capabilities: Json
-    meta: Json
+    capabilities: ClientCapabilities = NO_CAPABILITIES
+    progress_token: str | int | None = None
+    """Under which the client wants to know how far the call is."""
+    log_level: str | None = None
+    """Only the stateless era names it with each request."""
 
 
-def is_stateless(method: str, params: Json) -> bool:
+class InitializeParams(Struct, frozen=True):
+    """The parameters of `initialize`."""
+
+    version: str
+    """The one the client asked for if we know it, else our newest."""
+    capabilities: ClientCapabilities
+    app_session: Any
+    """Of a client that names the session of the proxy it is for: that name, not yet checked."""
+
+
+def is_stateless(request: JsonRpcRequest) -> bool:
     """Whether this request speaks the stateless era; `initialize` never does."""
-    meta = params.get("_meta")
-    return method != "initialize" and type(meta) is dict and PROTOCOL_VERSION in meta
+    meta = request.params.get("_meta")
+    return request.method != "initialize" and type(meta) is dict and PROTOCOL_VERSION in meta
 
 
-def stateless_envelope(params: Json) -> RequestEnvelope:
-    """The era's required `_meta`, checked. Raises RpcError naming the key that is missing or wrong."""
-    meta = params.get("_meta")
+def stateless_envelope(request: JsonRpcRequest) -> RequestEnvelope:
+    """The era's required `_meta`, checked. Raises JsonRpcError naming the key that is missing or wrong."""
+    meta = request.params.get("_meta")
     if type(meta) is not dict:
         raise JsonRpcError(INVALID_PARAMS, "Invalid params: `_meta` is required")
     version = meta.get(PROTOCOL_VERSION)
@@ -95,42 +128,76 @@ def stateless_envelope(params: Json) -> RequestEnvelope:
         raise JsonRpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
     if LOG_LEVEL in meta and meta[LOG_LEVEL] not in LOG_LEVELS:
         raise JsonRpcError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
-    return RequestEnvelope(True, version, capabilities, meta)
+    return RequestEnvelope(True, version, ClientCapabilities(capabilities), _progress_token(meta), meta.get(LOG_LEVEL))
 
 
-def handshake_envelope(params: Json, *, version: str, capabilities: Json) -> RequestEnvelope:
-    meta = params.get("_meta")
-    return RequestEnvelope(False, version, capabilities, meta if type(meta) is dict else _NO_CAPABILITIES)
+def handshake_envelope(
+    request: JsonRpcRequest, *, version: str, capabilities: ClientCapabilities = NO_CAPABILITIES
+) -> RequestEnvelope:
+    return RequestEnvelope(False, version, capabilities, _progress_token(request.params.get("_meta")))
 
 
-def negotiate_version(params: Json) -> str:
-    """The handshake version to answer `initialize` with: the one asked for if we know it, else our newest."""
-    asked = params.get("protocolVersion")
+def _progress_token(meta: Any) -> str | int | None:
+    token = meta.get("progressToken") if type(meta) is dict else None
+    return token if type(token) in (str, int) else None
+
+
+def read_initialize(params: Json) -> InitializeParams:
+    """Raises JsonRpcError when no version is asked for; all else may be missing."""
+    asked, capabilities = params.get("protocolVersion"), params.get("capabilities")
     if type(asked) is not str:
         raise JsonRpcError(INVALID_PARAMS, "Invalid params: `protocolVersion` must be a string")
-    return asked if asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
-
-
-def encode_tool(spec: Any) -> Json:
-    """A ToolSpec as both eras list it."""
-    shape: Json = {"name": spec.name, "inputSchema": spec.input_schema}
-    optional = (
-        ("title", spec.title),
-        ("description", spec.description or None),
-        ("outputSchema", spec.output_schema),
-        ("annotations", spec.annotations),
-        ("icons", spec.icons),
-        ("_meta", spec.meta),
+    return InitializeParams(
+        asked if asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE,
+        ClientCapabilities(capabilities) if type(capabilities) is dict else NO_CAPABILITIES,
+        params.get("mcpSessionId"),
     )
-    shape.update((key, value) for key, value in optional if value is not None)
-    return shape
 
 
-def encode_tool_result(result: Any) -> Json:
-    """A ToolResult as both eras answer it."""
-    shape: Json = {"content": result.content, "isError": result.failed}
-    if result.structured is not UNSET:
-        shape["structuredContent"] = result.structured
-    if result.meta is not None:
-        shape["_meta"] = dict(result.meta)
-    return shape
+# ---- what is sent ----
+
+
+class McpResult(Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """The result of a request; by itself, the empty one. The server adds what the stateless era says with each."""
+
+    result_type: Literal["complete", "input_required", "task"] | None = None
+    ttl_ms: int | None = None
+    cache_scope: Literal["public", "private"] | None = None
+    meta: Json | None = field(default=None, name="_meta")
+
+
+class ToolCallResult(McpResult):
+    content: tuple[ContentBlock, ...]
+    is_error: bool
+    structured_content: Any | UnsetType = UNSET
+
+
+class EncodedQuestion(Struct, frozen=True):
+    """A question as the client sees it."""
+
+    method: str
+    params: Json
+
+
+def encode_questions(questions: Mapping[str, InputRequest]) -> dict[str, EncodedQuestion]:
+    return {key: EncodedQuestion(question.method, question.params) for key, question in questions.items()}
+
+
+def encode_tool(spec: ToolSpec) -> Json:
+    """A tool as both eras list it."""
+    optional = {
+        "title": spec.title,
+        "description": spec.description or None,
+        "outputSchema": spec.output_schema,
+        "annotations": spec.annotations,
+        "icons": spec.icons,
+        "_meta": spec.meta,
+    }
+    given = {key: value for key, value in optional.items() if value is not None}
+    return {"name": spec.name, "inputSchema": spec.input_schema, **given}
+
+
+def encode_tool_result(result: ToolResult) -> ToolCallResult:
+    """The result of a call as both eras answer it."""
+    meta = None if result.meta is None else dict(result.meta)
+    return ToolCallResult(result.content, result.failed, result.structured, meta=meta)

@@ -1,4 +1,4 @@
-"""What other MCP servers answer, as the house's own values. Never raises: what is odd becomes text or nothing."""
+"""What other MCP servers answer, as our own values. Never raises: what is not understood becomes text or nothing."""
 
 from typing import Any, Final
 

@@ -30,7 +30,7 @@ class SseParser:
         self._size = 0
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        """Each event that `data` completes. Raises TooLong."""
+        """Each event that `data` completes. Raises SseEventTooLong."""
         found = []
         for whole in self._lines.feed(data):
             if whole is None:

@@ -1,4 +1,4 @@
-"""Proper JSON that nobody here can keep: half a character (a lone surrogate), a number beyond all bounds."""
+"""Proper JSON that can't be represented here: half a character (a lone surrogate), a number beyond all bounds."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 def recover_id(data: bytes | bytearray | str) -> Any:
-    """The `id` of such a message, so that its sender can be told; None when it is no object. Raises ValueError when it
+    """The `id` of such a message, so that the error can name it; None when it is no object. Raises ValueError when it
     is no JSON at all, or has no `id` that could be sent back."""
     import json  # here for start-up: nearly every message can be read
 

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec import Struct, structs
 
 from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout
-from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, Traffic
+from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
 from ..core.signal import Signal
-from .audit import AuditRecord, AuditSink, digest_arguments, is_audit_enabled, log_record
+from .audit import AuditSink, digest_arguments, is_audit_enabled, log_record, make_record
 from .deadline import Deadlines
 from .policy import Policy, PolicyDecision, apps_for_caller, scope_policy
 from .registry import RegisteredTool, ToolRegistry
@@ -102,34 +102,20 @@ class ToolDispatcher:
         finally:
             if is_audit_enabled(self._audit):
                 seconds = time.perf_counter() - started
-                self._write_record(call, tool, decision, outcome, traffic, seconds=seconds)
-
-    def _write_record(
-        self,
-        call: ToolCall,
-        tool: RegisteredTool | None,
-        decision: PolicyDecision,
-        outcome: str,
-        traffic: Traffic | None,
-        *,
-        seconds: float,
-    ) -> None:
-        self._audit(
-            AuditRecord(
-                at=time.time() - seconds,
-                caller=f"{call.caller.kind} {call.caller.name}",
-                entry_point=call.caller.entry_point,
-                session=call.caller.session,
-                tool=call.name,
-                source=tool.source_name if tool else None,
-                digest=digest_arguments(call.arguments, self._digest_key) if self._digest_key else None,
-                step=decision.step,
-                rule=decision.reason,
-                outcome=outcome,
-                milliseconds=seconds * 1000,
-                traffic=traffic,
-            )
-        )
+                source = tool.source_name if tool else None
+                digest = digest_arguments(call.arguments, self._digest_key) if self._digest_key else None
+                self._audit(
+                    make_record(
+                        call.caller,
+                        call.name,
+                        decision,
+                        outcome,
+                        seconds,
+                        source=source,
+                        digest=digest,
+                        traffic=traffic,
+                    )
+                )
 
     def _select_tool(self, call: ToolCall) -> tuple[RegisteredTool, PolicyDecision]:
         """The one tool of that name this caller may call, or the first refusal."""

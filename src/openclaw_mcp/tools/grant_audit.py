@@ -1,18 +1,17 @@
 """The audit of tool calls that a run's own program makes by RPC, and that no dispatcher sees."""
 
-import time
 from typing import Final
 
 from ..core.claw_methods import METHODS_BY_TOOL
 from ..core.errors import ToolDenied
 from ..core.model import Caller, Json, ToolSpec
-from .audit import AuditRecord, AuditSink, digest_arguments, is_audit_enabled
+from .audit import AuditSink, digest_arguments, is_audit_enabled, make_record
 from .config_policy import ConfigPolicy
 from .policy import PolicyDecision
 
 OWN_SOURCE: Final = "openclaw"
 UNKNOWN_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
-VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
+VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled", ToolDenied.code})
 """Outcomes that are recorded as they are; every other error is recorded as the tool's failure."""
 
 
@@ -30,18 +29,7 @@ class GrantAudit:
         decision = self._rules(caller, OWN_SOURCE, ToolSpec(name=tool)) if tool in METHODS_BY_TOOL else UNKNOWN_TOOL
         if not decision.allowed:
             outcome = ToolDenied.code
-        self._audit(
-            AuditRecord(
-                at=time.time() - seconds,
-                caller=f"{caller.kind} {caller.name}",
-                entry_point=caller.entry_point,
-                session=caller.session,
-                tool=tool,
-                source=OWN_SOURCE,
-                digest=digest_arguments(arguments, self._digest_key),
-                step=decision.step,
-                rule=decision.reason,
-                outcome=outcome if outcome in VERBATIM_OUTCOMES or outcome == ToolDenied.code else "failed",
-                milliseconds=seconds * 1000,
-            )
-        )
+        elif outcome not in VERBATIM_OUTCOMES:
+            outcome = "failed"
+        digest = digest_arguments(arguments, self._digest_key)
+        self._audit(make_record(caller, tool, decision, outcome, seconds, source=OWN_SOURCE, digest=digest))

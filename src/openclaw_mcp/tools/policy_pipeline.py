@@ -48,7 +48,7 @@ class StepVerdict(Struct, frozen=True):
 
 
 class PolicyStep(Struct, frozen=True, kw_only=True):
-    """One step, compiled for one caller. With none of its lists set it has nothing to say, and `why` says why."""
+    """One step, compiled for one caller. With none of its lists set it decides nothing, and `reason` says why."""
 
     name: StepName
     key: str
@@ -58,7 +58,7 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
     """Refuse everything, with this sentence."""
     deny: NameMatcher | None = None
     default_deny: NameMatcher | None = None
-    """Refused too, unless `excused`."""
+    """Refused too, unless in `exempt_names`."""
     exempt_names: frozenset[str] = frozenset()
     explicit_allow: NameMatcher | None = None
     """Every allow list of this caller: it may name a foreign tool, which is else for the owner."""
@@ -66,7 +66,7 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
     allow_label: str = ""
     """What the allow list is called in sentences."""
     closed_sources: NameMatcher | None = None
-    """Sources that are not this agent's to use; `why` says which agent that is."""
+    """Sources that are not this agent's to use; `reason` says which agent that is."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ class PolicyStep(Struct, frozen=True, kw_only=True):
 
 
 def build_steps(policy_rules: PolicyRules, subject: PolicySubject) -> tuple[PolicyStep, ...]:
-    """All steps in order; those with nothing to say about this caller are there to say so."""
+    """All steps in order; those that do not concern this caller are there to say so."""
     agent = policy_rules.agent_rules(subject.agent)
     here = f"agents.{subject.agent}.tools"
     first, *others = subject.models or ("",)
@@ -199,12 +199,12 @@ def _sender_list(account_rules: AccountToolRules, subject: PolicySubject, policy
 
 
 def _grant_step(subject: PolicySubject) -> PolicyStep:
-    if subject.menu is None:
+    if subject.granted_tools is None:
         return PolicyStep(name="grant", key="grant", reason="the credential does not limit the tools")
-    if not subject.menu:
+    if not subject.granted_tools:
         return PolicyStep(name="grant", key="grant", problem="the credential grants no tools")
     return _compile_lists(
-        PolicyStep(name="grant", key="grant", allow_label="the credential's tool menu"), allow=subject.menu
+        PolicyStep(name="grant", key="grant", allow_label="the credential's list of tools"), allow=subject.granted_tools
     )
 
 
@@ -230,8 +230,8 @@ def _all_allow_entries(
     lists += [found[1][1] for found in (group, sender) if found]
     lists += [policy_rules.tools.subagents.tools] if subject.depth else []
     entries = [entry for rules in lists if rules for entry in (*(rules.allow or ()), *(rules.also_allow or ()))]
-    entries += subject.menu or ()
-    entries += (policy_rules.gateway.tools.allow or ()) if subject.door in INVOKE_ENTRY_POINTS else ()
+    entries += subject.granted_tools or ()
+    entries += (policy_rules.gateway.tools.allow or ()) if subject.entry_point in INVOKE_ENTRY_POINTS else ()
     return tuple(entries)
 
 
@@ -304,7 +304,7 @@ def _server_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicySte
 
 
 def _group_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep:
-    """The nearest group that says something: for its sender first, then for everybody in it."""
+    """The nearest group that says something: for its sender first, then for everyone in it."""
     if not subject.groups or not subject.channel:
         return PolicyStep(name="group", key="channels", reason="the conversation is no group")
     found = _find_group_rules(policy_rules, subject)
@@ -341,7 +341,7 @@ def _find_group_rules(policy_rules: PolicyRules, subject: PolicySubject) -> _Mat
 def _sender_step(
     policy_rules: PolicyRules, agent: ToolRules | None, subject: PolicySubject, agent_key: str
 ) -> PolicyStep:
-    """The agent's entry for the sender stands in for everybody's."""
+    """The agent's entry for the sender replaces the one for all agents."""
     if subject.sender is None and not subject.channel:
         return PolicyStep(name="sender", key="tools.toolsBySender", reason="no sender is behind this call")
     found = _find_sender_rules(policy_rules, agent, subject)
@@ -396,7 +396,7 @@ def _subagent_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyS
 def _http_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep:
     """Exact names only: a pattern here would look as if it protected."""
     key = "gateway.tools"
-    if subject.door not in INVOKE_ENTRY_POINTS:
+    if subject.entry_point not in INVOKE_ENTRY_POINTS:
         return PolicyStep(name="http", key=key, reason="the call does not come as tools.invoke")
     rules = policy_rules.gateway.tools
     vague = [name for name in rules.deny or () if "*" in name or normalize_name(name).startswith("group:")]
@@ -431,8 +431,10 @@ def _compile_lists(step: PolicyStep, *, allow: tuple[str, ...] = (), deny: tuple
         if compiled.problem is not None:
             return _unusable_step(step, name, compiled.problem)
         made[name] = compiled
-    strangers = made["allow"].unknown_entries if "allow" in made else ()
-    notes = tuple(f"{name!r} is no tool of the house itself; it counts when a guest offers it" for name in strangers)
+    unknown = made["allow"].unknown_entries if "allow" in made else ()
+    notes = tuple(
+        f"{name!r} is no tool of the gateway itself; it counts when another source offers it" for name in unknown
+    )
     return structs.replace(step, **made, allow_label=step.allow_label or f"{step.key}.allow", notes=step.notes + notes)
 
 

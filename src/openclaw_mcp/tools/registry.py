@@ -1,7 +1,6 @@
 """Tool sources by name, and every tool they offer now."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from weakref import ref
 
@@ -69,15 +68,6 @@ class ToolRegistry:
         self._disconnects.pop(name)()
         del (self._apps if name.startswith(APP_SOURCE_PREFIX) else self._sources)[name]
         self._invalidate(name)
-
-    @contextmanager
-    def add_temporarily(self, name: str, source: ToolSource) -> Iterator[None]:
-        """Add a source until the block ends."""
-        self.add(name, source)
-        try:
-            yield
-        finally:
-            self.remove(name)
 
     def tools_by_name(self, apps: Iterable[str] = ()) -> Mapping[str, list[RegisteredTool]]:
         """Every tool by name, in the order of the sources and of their lists; of apps, only these."""

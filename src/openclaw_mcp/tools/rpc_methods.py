@@ -1,7 +1,7 @@
-"""Tools over the intercom: `tools.catalog`, `tools.effective`, `tools.invoke`. The desk decides, as everywhere."""
+"""Tools over RPC: `tools.catalog`, `tools.effective`, `tools.invoke`. The dispatcher decides, as everywhere."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, structs, to_builtins
 
@@ -15,20 +15,18 @@ from .tool_names import PROFILES
 RequiredText = Annotated[str, Meta(min_length=1)]
 
 
-class _ToolInvokeParams(Struct, frozen=True, rename="camel"):
+class _EffectiveToolsParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    session_key: RequiredText | None = None
+    agent_id: RequiredText | None = None
+
+
+class _ToolInvokeParams(_EffectiveToolsParams, frozen=True):
     name: RequiredText
-    args: dict[str, Any] | None = None
-    session_key: RequiredText | None = None
-    agent_id: RequiredText | None = None
-
-
-class _EffectiveToolsParams(Struct, frozen=True, rename="camel"):
-    session_key: RequiredText | None = None
-    agent_id: RequiredText | None = None
+    args: Json | None = None
 
 
 class ToolMethods:
-    """A `Room`."""
+    """An `RpcModule`."""
 
     def __init__(self, toolbox: Toolbox, sessions: SessionResolver = UnstoredSessions()) -> None:
         self._toolbox = toolbox
@@ -68,8 +66,8 @@ class ToolMethods:
         return {"ok": True, "toolName": wanted.name, "output": result, "source": "core"}
 
     async def resolve_session_caller(self, caller: Caller, session: str | None, agent: str | None) -> Caller:
-        """The caller in the session it names. One that is a session's agent already stays in that session, whatever it
-        names. Raises Fault for a session of nobody here."""
+        """The caller in the session it names. One that is a session's agent already stays in that session, and
+        what it names is ignored. Raises RpcError for a session of no agent here."""
         key = self._sessions.resolve_key(session, agent)
         if key is None or caller.acts_in_session:
             return caller
@@ -89,14 +87,14 @@ class ToolMethods:
 
 
 def to_tool_caller(caller: Caller) -> Caller:
-    """An RPC caller as the desk knows it."""
+    """An RPC caller as the dispatcher knows it."""
     if caller.kind == "agent":
         return structs.replace(caller, scopes=ALL_SCOPES, entry_point="rpc")
     return operator_caller(caller.name, entry_point="rpc", owner=caller.is_owner)
 
 
 def operator_caller(name: str, *, entry_point: EntryPoint, owner: bool = True) -> Caller:
-    """Whoever holds the gateway's own credential: every tool of the house, as far as the house rules go."""
+    """The caller with the gateway's own credential: every tool of the gateway, as far as the tool policy allows."""
     return Caller(
         kind="operator", name=name, scopes=ALL_SCOPES, entry_point=entry_point, grant=None if owner else Grant()
     )
@@ -110,7 +108,7 @@ async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -
         raise ToolNotFound(f"Tool not available: {name}") from None
     except ToolDenied as exc:
         if any(spec.name == name for spec in await toolbox.list(caller)):
-            raise  # the tool itself, or a person it asked, said no
+            raise  # the tool itself, or a person it asked, refused
         raise ToolNotFound(f"Tool not available: {name} ({exc})") from None
     if result.failed:
         raise ToolError(_result_text(result) or f"{name} failed")
@@ -121,7 +119,7 @@ async def invoke(toolbox: Toolbox, name: str, arguments: Json, caller: Caller) -
 
 
 def error_kind(error: ToolError) -> str:
-    """The wire's word for an error."""
+    """The name of an error on the wire."""
     if isinstance(error, ToolNotFound):
         return "not_found"
     if isinstance(error, ToolArguments):
@@ -131,6 +129,3 @@ def error_kind(error: ToolError) -> str:
 
 def _result_text(result: ToolResult) -> str:
     return "\n".join(block.text for block in result.content if hasattr(block, "text"))
-
-
-__all__ = ["ToolMethods", "error_kind", "invoke", "operator_caller", "to_tool_caller"]

@@ -1,6 +1,6 @@
 """The check of arguments by JSON Schema, with the library that knows all of it. Loaded when a schema needs it.
 
-Reading a schema and checking by it both end soon, whatever schema and arguments are: work that would take long is
+Reading a schema and checking by it both end soon, for any schema and arguments: work that would take long is
 refused before it begins, the schema by `schema_nodes`, the arguments by `schema_cost`.
 """
 

@@ -26,7 +26,7 @@ ERROR_BYTES: Final = 1_500  # one
 PATH_STEP_BYTES: Final = 100  # a step of the way to its value, in the schema and in the arguments
 VALUE_BYTES: Final = 100  # a value
 OBJECT_BYTES: Final = 800  # an object, beside its values
-CHARACTER_BYTES: Final = 12  # of a name, or of the way: it stands there three times, and may take four bytes
+CHARACTER_BYTES: Final = 12  # of a name, or of the path: it is kept there three times, and may take four bytes
 DIGIT_BITS: Final = 3  # bits
 
 ValuePart = str | int
@@ -124,7 +124,7 @@ class CheckCost:
         return len(value) * there.steps + sum(map(len, value)) * there.string_steps
 
     def can_name_errors(self, arguments: Any, max_bytes: int, *, all_errors: bool) -> bool:
-        """Whether finding what is wrong with the arguments takes no more than so many bytes of memory, whatever it is.
+        """Whether finding what is wrong with the arguments takes no more than so many bytes of memory in any case.
 
         Every mistake, or the first: it holds all those in its alternatives. Raises ToolArguments when it takes too
         long to tell.

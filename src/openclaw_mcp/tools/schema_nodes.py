@@ -51,8 +51,8 @@ HASH_STEPS: Final = 1 / 8  # a character of a text that is looked up in `enum`, 
 COLLECT_STEPS: Final = 1 / 2  # a character of a name that is remembered for `unevaluatedProperties`
 CONVERT_STEPS: Final = 1  # a character of a name that is made a text for `propertyNames`
 ERROR_VALUE_BYTES: Final = 64  # bytes of memory a value of the schema takes in a mistake that repeats it, about
-ERROR_CHARACTER_BYTES: Final = 12  # of a character: it stands there three times, and may take four bytes
-UNEVALUATED_REPEATS: Final = 4  # how often a schema with `unevaluated…` checks by what stands beside it
+ERROR_CHARACTER_BYTES: Final = 12  # of a character: it is kept there three times, and may take four bytes
+UNEVALUATED_REPEATS: Final = 4  # how often a schema with `unevaluated…` checks by the keywords beside it
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
@@ -182,7 +182,7 @@ def pattern_options(size: int = PATTERN_SIZES[-1][0]) -> jsonschema_rs.FancyRege
 
 
 class _Scan:
-    """What stands anywhere in a schema, whether it is ever reached or not. Raises ToolUnavailable."""
+    """What is anywhere in a schema, whether it is ever reached or not. Raises ToolUnavailable."""
 
     def __init__(self, schema: Any) -> None:
         self.patterns: set[str] = set()
@@ -395,9 +395,7 @@ def _sum_up(node: SchemaNode) -> None:
     node.chain = 1 + max((below.chain for below in node.in_place), default=0)
     node.unfolded_steps = node.steps + node.repeats * sum(below.unfolded_steps for below in node.in_place)
     if node.chain > MAX_CHAIN:
-        raise unusable_schema(
-            f"more than {MAX_CHAIN} of its parts stand within each other for one value; nest them less"
-        )
+        raise unusable_schema(f"more than {MAX_CHAIN} of its parts are within each other for one value; nest them less")
     if node.unfolded_steps > MOST_UNFOLDED_STEPS:
         raise unusable_schema(
             f"with its references followed it takes more than {MOST_UNFOLDED_STEPS} steps to check one value;"

@@ -30,8 +30,8 @@ class PolicySubject(Struct, frozen=True, kw_only=True):
     sender: Sender | None = None
     owner: bool = False
     depth: int = 0
-    door: EntryPoint = "mcp"
-    menu: tuple[str, ...] | None = None
+    entry_point: EntryPoint = "mcp"
+    granted_tools: tuple[str, ...] | None = None
 
 
 def resolve_subject(caller: Caller, policy_rules: PolicyRules) -> PolicySubject:
@@ -47,7 +47,7 @@ def resolve_subject(caller: Caller, policy_rules: PolicyRules) -> PolicySubject:
             groups=own.groups,
             owner=caller.is_owner,
             depth=own.depth,
-            door=caller.entry_point,
+            entry_point=caller.entry_point,
         )
     channel, groups = policy_conversation(caller)
     agent = _normalize(grant.agent or own.agent or policy_rules.default_agent)
@@ -62,8 +62,8 @@ def resolve_subject(caller: Caller, policy_rules: PolicyRules) -> PolicySubject:
         sender=grant.sender,
         owner=caller.is_owner,
         depth=max(grant.depth, own.depth),
-        door=caller.entry_point,
-        menu=None if grant.tools is None else tuple(sorted(grant.tools)),
+        entry_point=caller.entry_point,
+        granted_tools=None if grant.tools is None else tuple(sorted(grant.tools)),
     )
 
 

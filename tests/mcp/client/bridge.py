@@ -1,4 +1,4 @@
-"""Other servers' tools behind a door of ours, over stdio: `python -m tests.mcp.client.bridge SERVERS-AS-JSON`."""
+"""Other servers' tools behind a server of ours, over stdio: `python -m tests.mcp.client.bridge SERVERS-AS-JSON`."""
 
 import asyncio
 import json
@@ -12,11 +12,11 @@ from openclaw_mcp.tools.registry import ToolRegistry
 
 
 async def main() -> None:
-    async with McpServerPool(json.loads(sys.argv[1])) as roster:
-        missing = await roster.start()
+    async with McpServerPool(json.loads(sys.argv[1])) as pool:
+        missing = await pool.start()
         assert not missing, missing
-        desk = ToolDispatcher(ToolRegistry(roster.sources()))
-        await stdio.serve(McpServer(McpServerInfo(name="bridge", version="1"), desk))
+        dispatcher = ToolDispatcher(ToolRegistry(pool.sources()))
+        await stdio.serve(McpServer(McpServerInfo(name="bridge", version="1"), dispatcher))
 
 
 if __name__ == "__main__":

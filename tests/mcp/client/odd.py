@@ -25,14 +25,14 @@ def send(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def said(id: Any, text: str) -> None:
+def send_text(id: Any, text: str) -> None:
     send({"id": id, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # noqa: C901  one case a tool
     match name:
         case "echo":
-            said(id, arguments.get("text", ""))
+            send_text(id, arguments.get("text", ""))
         case "die":
             sys.stderr.write("the disk is on fire\npassword is hunter2-hunter2\n")
             sys.stderr.flush()
@@ -40,17 +40,17 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # 
         case "hang":
             pass
         case "huge":
-            said(id, "x" * (8 << 20))
+            send_text(id, "x" * (8 << 20))
         case "too_long":
-            said(id, "x" * (10 << 20))
+            send_text(id, "x" * (10 << 20))
         case "pid":
-            said(id, str(os.getpid()))
+            send_text(id, str(os.getpid()))
         case "env":
-            said(id, json.dumps(dict(os.environ)))
+            send_text(id, json.dumps(dict(os.environ)))
         case "more":
             TOOLS.append(arguments["name"])
             send({"method": "notifications/tools/list_changed"})
-            said(id, "ok")
+            send_text(id, "ok")
         case "ask":
             schema = {"type": "object", "properties": {"name": {"type": "string"}}}
             asked[f"q{id}"] = id
@@ -62,13 +62,13 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # 
                 }
             )
         case "count":
-            said(id, json.dumps(cancelled))
+            send_text(id, json.dumps(cancelled))
         case "step":
             send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
-            said(id, "stepped")
+            send_text(id, "stepped")
         case "complain":
             sys.stderr.write("line\n" * 2_000_000)
-            said(id, "complained")
+            send_text(id, "complained")
         case _:
             send({"id": id, "error": {"code": -32602, "message": f"Unknown tool: {name}"}})
 
@@ -76,7 +76,7 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # 
 def serve(message: dict[str, Any]) -> None:
     id, method, params = message.get("id"), message.get("method"), message.get("params", {})
     if method is None and id in asked:
-        said(asked.pop(id), json.dumps(message.get("result", message.get("error"))))
+        send_text(asked.pop(id), json.dumps(message.get("result", message.get("error"))))
     elif method == "initialize":
         info = {"name": "odd", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}

@@ -1,4 +1,4 @@
-"""What the tests of the room share: entries, calls, people who answer, processes that must be gone."""
+"""What the tests of the MCP client share: entries, calls, people who answer, processes that must be gone."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def text(result: ToolResult) -> str:
 
 
 class Person(NullCallContext):
-    """Answers every form with a name, and hears progress."""
+    """Answers every form with a name, and receives progress."""
 
     def __init__(self, name: str = "Ada") -> None:
         self.name = name

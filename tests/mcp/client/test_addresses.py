@@ -68,7 +68,7 @@ def test_progress_and_questions_come_through(address: str, era: str) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_question_nobody_can_answer_fails_the_call_or_counts_as_cancelled(address: str, era: str) -> None:
+def test_a_question_that_can_not_be_answered_fails_the_call_or_counts_as_cancelled(address: str, era: str) -> None:
     async def scene() -> None:
         async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
@@ -124,12 +124,12 @@ def test_a_list_change_is_followed(address: str, era: str) -> None:
         async with McpServerPool(entry(address, era)) as roster:
             server = roster.find("all")
             client = await server.start()
-            heard = asyncio.Event()
-            client.changed.connect(lambda _: heard.set())
+            received = asyncio.Event()
+            client.changed.connect(lambda _: received.set())
 
             await call(server, "test_trigger_tool_change")
 
-            await heard.wait()
+            await received.wait()
 
     run(scene())
 
@@ -221,7 +221,7 @@ def test_a_server_that_goes_away_in_mid_call_fails_it_at_once() -> None:
     run(scene())
 
 
-def test_nobody_at_the_address_is_said_in_one_sentence() -> None:
+def test_an_address_without_a_server_is_reported_in_one_sentence() -> None:
     async def scene() -> None:
         async with McpServerPool({"echo": {"url": f"http://127.0.0.1:{free_port()}/mcp"}}) as roster:
             with pytest.raises(ToolUnavailable, match="echo can't be reached at its address"):
@@ -237,11 +237,11 @@ def answering(
 
     @contextlib.asynccontextmanager
     async def serving():  # type: ignore[no-untyped-def]  # the outer function says what it yields
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard.append(await reader.readuntil(b"\r\n\r\n"))
-            length = re.search(rb"content-length: (\d+)", heard[-1], re.IGNORECASE)
+            received.append(await reader.readuntil(b"\r\n\r\n"))
+            length = re.search(rb"content-length: (\d+)", received[-1], re.IGNORECASE)
             await reader.readexactly(int(length[1]) if length else 0)
             lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *more]
             writer.write("\r\n".join([*lines, "", ""]).encode() + body)
@@ -249,13 +249,13 @@ def answering(
             writer.close()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", heard
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", received
 
     return serving()
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reason"),
     [
         ("401 Unauthorized", "does not accept our credential"),
         ("403 Forbidden", "does not accept our credential"),
@@ -265,16 +265,16 @@ def answering(
         ("200 OK", "check its `url`"),
     ],
 )
-def test_a_status_that_is_no_answer_is_explained(status: str, said: str) -> None:
+def test_a_status_that_is_no_answer_is_explained(status: str, reason: str) -> None:
     async def scene() -> None:
-        async with answering(status, "location: http://127.0.0.1:9/") as (address, heard):
+        async with answering(status, "location: http://127.0.0.1:9/") as (address, received):
             async with McpServerPool(
                 {"web": {"url": address, "headers": {"Authorization": "Bearer ${WEB_TOKEN}"}}}, ENV
             ) as roster:
-                with pytest.raises(ToolUnavailable, match=said) as caught:
+                with pytest.raises(ToolUnavailable, match=reason) as caught:
                     await roster.find("web").start()
 
-            assert b"authorization: Bearer s3cret-token" in heard[0].replace(b"Authorization", b"authorization")
+            assert b"authorization: Bearer s3cret-token" in received[0].replace(b"Authorization", b"authorization")
             assert "s3cret" not in str(caught.value)
 
     run(scene())

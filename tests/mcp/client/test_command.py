@@ -130,7 +130,9 @@ def test_a_server_that_does_not_work_is_not_added(mcp: Shell) -> None:
     result = mcp("add", "dead", "--", "sh", "-c", "echo broken by design >&2; exit 4")
 
     assert result.returncode == 1
-    assert result.stderr == "openclaw mcp: dead is gone: it ended with status 4; it last said: broken by design\n"
+    assert (
+        result.stderr == "openclaw mcp: dead is gone: it ended with status 4; its last output was: broken by design\n"
+    )
     assert not mcp.file.exists()
 
 
@@ -171,7 +173,7 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (["call", "nobody", "x"], "no server 'nobody' is enabled"),
         (["call", "odd", "nothing"], "Unknown tool: nothing"),
@@ -185,12 +187,12 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
         (["add", "x", "--no-probe", "--url", "http://h", "--env", "A=b"], "--env is for programs"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(mcp: Shell, words: list[str], said: str) -> None:
+def test_a_mistake_is_reported_in_one_line(mcp: Shell, words: list[str], reason: str) -> None:
     mcp.file.parent.mkdir()
     mcp.file.write_text(json.dumps({"mcp": {"servers": {"odd": odd()}}}))
 
     result = mcp(*words)
 
     assert result.returncode == 1
-    assert said in result.stderr
+    assert reason in result.stderr
     assert result.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""A question of another server's, through our own door, to the person behind our client: each era on either side."""
+"""A question of another server's, through our own server, to the person behind our client: each era on either side."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def ada(context: Any, params: Any) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content=content)
 
 
-def through_our_door(mode: str, servers: Json, tool: str) -> str:
+def call_through_our_server(mode: str, servers: Json, tool: str) -> str:
     async def visit() -> str:
         words = ["-m", "tests.mcp.client.bridge", json.dumps(servers)]
         bridge = StdioServerParameters(command=sys.executable, args=words, cwd=str(ROOT))
@@ -53,7 +53,7 @@ def through_our_door(mode: str, servers: Json, tool: str) -> str:
 def test_over_http_each_era_on_either_side(address: str, mode: str, era: str) -> None:
     servers = {"all": {"url": address, "protocol": era}}
 
-    assert through_our_door(mode, servers, "all__test_input_required_result_multi_round") == "Ada likes blue"
+    assert call_through_our_server(mode, servers, "all__test_input_required_result_multi_round") == "Ada likes blue"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -61,7 +61,7 @@ def test_over_http_each_era_on_either_side(address: str, mode: str, era: str) ->
 def test_over_a_pipe_each_era_on_either_side(mode: str, era: str) -> None:
     servers = {"all": {**EVERYTHING, "protocol": era}}
 
-    assert through_our_door(mode, servers, "all__test_input_required_result_multi_round") == "Ada likes blue"
+    assert call_through_our_server(mode, servers, "all__test_input_required_result_multi_round") == "Ada likes blue"
 
 
 def test_a_client_that_answers_everything_is_asked_everything() -> None:
@@ -87,7 +87,7 @@ def test_a_client_that_answers_everything_is_asked_everything() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_over_a_pipe_that_does_not_say_whose_question_it_is(mode: str) -> None:
-    answer = json.loads(through_our_door(mode, {"odd": odd()}, "odd__ask"))
+    answer = json.loads(call_through_our_server(mode, {"odd": odd()}, "odd__ask"))
 
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
 

@@ -1,4 +1,4 @@
-"""Entries of `mcp.servers`: what they may say, and what is said of those that are wrong."""
+"""Entries of `mcp.servers`: what they may hold, and the errors of those that are wrong."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_a_tool_filter_takes_names_and_patterns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         ([], "must be an object"),
         ({}, "either `command` or `url`"),
@@ -65,13 +65,14 @@ def test_a_tool_filter_takes_names_and_patterns() -> None:
         ({"url": "ftp://x"}, "`url` must be an http"),
         ({"url": "http://x", "transport": "sse"}, "was retired by MCP"),
         ({"url": "http://x", "transport": "carrier pigeon"}, "`transport` must be"),
+        ({"url": "http://x", "transport": ["http"]}, "`transport` must be"),
         ({"url": "http://x", "auth": "oauth"}, "`auth` is not supported yet"),
         ({"url": "http://x", "headers": {"X": "a\nb"}}, "is no HTTP header"),
         ({"url": "http://x", "headers": {"X Y": "a"}}, "is no HTTP header"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_place(value: Any, said: str) -> None:
-    with pytest.raises(BadServerEntry, match=rf"mcp\.servers\.it.*{said}"):
+def test_an_error_names_the_place(value: Any, reason: str) -> None:
+    with pytest.raises(BadServerEntry, match=rf"mcp\.servers\.it.*{reason}"):
         read_entry("it", value, {})
 
 

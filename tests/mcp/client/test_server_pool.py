@@ -24,14 +24,14 @@ from tests.running import process, read_line
 def test_servers_are_sources_of_the_registry_and_their_tools_come_when_they_start() -> None:
     async def scene() -> None:
         async with McpServerPool({"echo": ECHO, "odd": odd()}) as roster:
-            desk = ToolDispatcher(ToolRegistry(roster.sources()))
-            assert await desk.list(LOCAL_CALLER) == ()
+            dispatcher = ToolDispatcher(ToolRegistry(roster.sources()))
+            assert await dispatcher.list(LOCAL_CALLER) == ()
 
             assert await roster.start() == {}
 
-            names = {spec.name for spec in await desk.list(LOCAL_CALLER)}
+            names = {spec.name for spec in await dispatcher.list(LOCAL_CALLER)}
             assert {"echo__echo", "odd__echo"} <= names
-            answer = await desk.call(
+            answer = await dispatcher.call(
                 ToolCall(caller=LOCAL_CALLER, name="echo__echo", arguments={"text": "x"}, context=NULL_CONTEXT)
             )
             assert text(answer) == "x"
@@ -104,7 +104,7 @@ def test_a_fault_of_ours_with_one_server_is_that_server_s_alone(
     run(scene())
 
 
-def test_a_late_server_keeps_nobody_waiting() -> None:
+def test_a_late_server_does_not_delay_others() -> None:
     async def scene() -> None:
         async with McpServerPool({"echo": ECHO, "slow": odd("silent")}) as roster:
             missing = await roster.start(wait=3)

@@ -30,8 +30,8 @@ async def lent() -> AsyncIterator[tuple[Proxy, str, App]]:
 async def visit(client: Client, app: App) -> None:
     tools = await client.list_tools()
     assert [tool.name for tool in tools.tools] == ["echo_text", "hold"]
-    said = await client.call_tool("echo_text", {"text": "from Python"})
-    assert said.structured_content == {"echoed_text": "from Python"}
+    echoed = await client.call_tool("echo_text", {"text": "from Python"})
+    assert echoed.structured_content == {"echoed_text": "from Python"}
     wrong = await client.call_tool("echo_text", {"text": 5})
     assert wrong.is_error is True
     steps: list[float] = []

@@ -77,8 +77,8 @@ def test_the_installed_command(mode: str) -> None:
         server = StdioServerParameters(command=OPENCLAW, args=["echo"])
         async with asyncio.timeout(WAIT), Client(stdio_client(server), mode=mode) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
-            said = await client.call_tool("echo", {"text": "through the official client"})
-            return [*names, said.content[0].text]  # type: ignore[union-attr]
+            echoed = await client.call_tool("echo", {"text": "through the official client"})
+            return [*names, echoed.content[0].text]  # type: ignore[union-attr]
 
     assert asyncio.run(visit()) == ["echo", "through the official client"]
 
@@ -87,12 +87,12 @@ def test_the_installed_command(mode: str) -> None:
 def test_progress_reaches_the_client(address: str, mode: str) -> None:
     seen: list[float] = []
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append(progress)
 
     async def visit() -> None:
         async with asyncio.timeout(WAIT), Client(address, mode=mode) as client:
-            await client.call_tool("test_tool_with_progress", {}, progress_callback=heard)
+            await client.call_tool("test_tool_with_progress", {}, progress_callback=on_progress)
 
     asyncio.run(visit())
     assert seen == [0, 50, 100]

@@ -30,7 +30,7 @@ def test_what_is_shipped_is_what_the_real_server_says(surface: str) -> None:
 
 def real(method: str, params: Any) -> Any:
     """The real server's result, by the transport's own road."""
-    stateless = mcp.is_stateless(method, params)
+    stateless = mcp.is_stateless(JsonRpcRequest(1, method, params))
     client = Conversation(SURFACES["echo"](), stateless=stateless)
     return asyncio.run(client.ask(method, params))
 

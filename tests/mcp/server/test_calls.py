@@ -1,4 +1,4 @@
-"""What comes back from a call, and what is said on the way."""
+"""What a call returns, and what is sent before its result."""
 
 import asyncio
 
@@ -90,17 +90,17 @@ def progress_of(meta: Json) -> list[Json]:
 
     client = Conversation(serving(Tools(work=work)))
     asyncio.run(client.ask("tools/call", {"name": "work", "_meta": meta}))
-    return [message["params"] for message in client.heard]
+    return [message["params"] for message in client.received]
 
 
-def test_progress_is_told_to_who_asked_and_only_grows() -> None:
+def test_progress_is_sent_to_clients_that_asked_and_only_grows() -> None:
     assert progress_of({"progressToken": "t"}) == [
         {"progressToken": "t", "progress": 1, "total": 2, "message": "at 1"},
         {"progressToken": "t", "progress": 2, "total": 2, "message": "at 2"},
     ]
 
 
-def test_progress_is_told_to_nobody_else() -> None:
+def test_progress_is_sent_to_no_other_client() -> None:
     assert progress_of({}) == []
 
 
@@ -121,7 +121,7 @@ def logged(level: str | None, *, stateless: bool) -> list[str]:
         await client.ask("tools/call", {"name": "work", "_meta": meta})
 
     asyncio.run(talk())
-    return [message["params"]["data"] for message in client.heard]
+    return [message["params"]["data"] for message in client.received]
 
 
 def test_log_lines_follow_the_level_of_the_request_or_connection() -> None:

@@ -42,14 +42,14 @@ class Shelf:
         return []
 
 
-def heard(wish: Any) -> list[tuple[str, Any]]:
-    """What a listener that asked for `wish` hears of a tool change, a resource change and an update of a://b."""
+def received(wish: Any) -> list[tuple[str, Any]]:
+    """What a listener that asked for `wish` receives of a tool change, a resource change and an update of a://b."""
 
     async def talk() -> list[tuple[str, Any]]:
         tools, shelf = Tools(hello=hello), Shelf()
         client = Conversation(serving(tools, resources=shelf))
         listening = asyncio.ensure_future(client.ask("subscriptions/listen", {"notifications": wish}))
-        await client.hears(1)
+        await client.wait_messages(1)
         tools.add(ToolSpec(name="new"), hello)
         shelf.changed.emit(None)
         shelf.updated.emit("a://b")
@@ -57,27 +57,27 @@ def heard(wish: Any) -> list[tuple[str, Any]]:
             await asyncio.sleep(0)
         listening.cancel()
         await asyncio.wait((listening,))
-        assert all(message["params"]["_meta"] == {SUBSCRIPTION_ID: 1} for message in client.heard)
-        return [(message["method"], message["params"].get("notifications")) for message in client.heard]
+        assert all(message["params"]["_meta"] == {SUBSCRIPTION_ID: 1} for message in client.received)
+        return [(message["method"], message["params"].get("notifications")) for message in client.received]
 
     return asyncio.run(talk())
 
 
 def test_the_accepted_part_of_the_wish_is_acknowledged_first() -> None:
-    assert heard({"toolsListChanged": True, "promptsListChanged": True, "nonsense": True}) == [
+    assert received({"toolsListChanged": True, "promptsListChanged": True, "nonsense": True}) == [
         ("notifications/subscriptions/acknowledged", {"toolsListChanged": True}),
         ("notifications/tools/list_changed", None),
     ]
 
 
-def test_only_wished_for_changes_are_told() -> None:
-    assert [method for method, _ in heard({"resourceSubscriptions": ["a://b"]})][1:] == [
+def test_only_subscribed_changes_are_sent() -> None:
+    assert [method for method, _ in received({"resourceSubscriptions": ["a://b"]})][1:] == [
         "notifications/resources/updated"
     ]
-    assert [method for method, _ in heard({"resourcesListChanged": True})][1:] == [
+    assert [method for method, _ in received({"resourcesListChanged": True})][1:] == [
         "notifications/resources/list_changed"
     ]
-    assert heard({})[1:] == []
+    assert received({})[1:] == []
 
 
 @pytest.mark.parametrize("wish", [None, 7, {"resourceSubscriptions": "a"}, {"resourceSubscriptions": ["a"] * 1001}])
@@ -88,12 +88,12 @@ def test_a_wish_that_can_not_be_read_is_refused(wish: Any) -> None:
         asyncio.run(client.ask("subscriptions/listen", {"notifications": wish}))
 
 
-def test_a_handshake_client_hears_list_changes_and_its_subscribed_resources() -> None:
+def test_a_handshake_client_receives_list_changes_and_its_subscribed_resources() -> None:
     async def talk() -> list[str]:
-        tools, shelf, heard = Tools(hello=hello), Shelf(), list[bytes]()
+        tools, shelf, received = Tools(hello=hello), Shelf(), list[bytes]()
         server = serving(tools, resources=shelf)
         client = Conversation(server, stateless=False)
-        stop = server.subscriptions.connect(client.peer, heard.append)
+        stop = server.subscriptions.connect(client.peer, received.append)
         await client.ask("resources/subscribe", {"uri": "a://b"})
         tools.add(ToolSpec(name="new"), hello)
         shelf.updated.emit("a://b")
@@ -102,13 +102,13 @@ def test_a_handshake_client_hears_list_changes_and_its_subscribed_resources() ->
         shelf.updated.emit("a://b")
         stop()
         tools.add(ToolSpec(name="newer"), hello)
-        return [str(message.decode()) for message in heard]
+        return [str(message.decode()) for message in received]
 
-    told = asyncio.run(talk())
+    messages = asyncio.run(talk())
 
-    assert len(told) == 2
-    assert "tools/list_changed" in told[0]
-    assert "a://b" in told[1]
+    assert len(messages) == 2
+    assert "tools/list_changed" in messages[0]
+    assert "a://b" in messages[1]
 
 
 def test_a_task_is_watched_by_its_owner() -> None:
@@ -125,11 +125,11 @@ def test_a_task_is_watched_by_its_owner() -> None:
         id = (await client.call("long"))["taskId"]
         wish = {"notifications": {"taskIds": [id, "somebody-elses"]}}
         listening = asyncio.ensure_future(client.ask("subscriptions/listen", wish))
-        await client.hears(1)
+        await client.wait_messages(1)
         gate.set()
-        await client.hears(2)
+        await client.wait_messages(2)
         listening.cancel()
-        assert client.heard[0]["params"]["notifications"] == {"taskIds": [id]}
-        return [client.heard[1]["method"], client.heard[1]["params"]["status"]]
+        assert client.received[0]["params"]["notifications"] == {"taskIds": [id]}
+        return [client.received[1]["method"], client.received[1]["params"]["status"]]
 
     assert asyncio.run(asyncio.wait_for(talk(), 10)) == ["notifications/tasks", "completed"]

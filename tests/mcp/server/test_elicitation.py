@@ -9,7 +9,7 @@ from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Json, ToolCall, ToolRe
 from openclaw_mcp.mcp.server.request_state import LIFETIME, RequestStateSigner
 from openclaw_mcp.protocol import jsonrpc
 from openclaw_mcp.protocol.jsonrpc import JsonRpcError
-from tests.conversation import Conversation, Tools, serving
+from tests.conversation import Conversation, Tools, call_request, serving
 
 ASKS: Json = {"elicitation": {}, "sampling": {}, "roots": {}}
 NAME: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -57,7 +57,7 @@ def test_an_answer_that_is_no_object_counts_as_not_given() -> None:
 
 
 def refused(change: Any) -> str:
-    """What a repeated call is told, after `change` did something to its state or itself."""
+    """The error of a repeated call, after `change` did something to its state or itself."""
 
     async def talk() -> str:
         client = stateless()
@@ -110,23 +110,23 @@ def test_a_state_belongs_to_one_call() -> None:
 
 def test_a_state_belongs_to_one_caller() -> None:
     sealed = RequestStateSigner()
-    state = sealed.issue_state(LOCAL_CALLER, {"name": "greet"}, {})
+    state = sealed.issue_state(LOCAL_CALLER, call_request(name="greet"), {})
 
     with pytest.raises(JsonRpcError, match="another call"):
-        sealed.verify_state(state, Caller(kind="agent", name="thief"), {"name": "greet"}, {})
+        sealed.verify_state(Caller(kind="agent", name="thief"), call_request(name="greet", requestState=state))
 
 
 def test_a_state_expires() -> None:
     now = 0.0
     sealed = RequestStateSigner(clock=lambda: now)
-    state = sealed.issue_state(LOCAL_CALLER, {}, {})
+    state = sealed.issue_state(LOCAL_CALLER, call_request(), {})
     now = LIFETIME
 
     with pytest.raises(JsonRpcError, match="expired"):
-        sealed.verify_state(state, LOCAL_CALLER, {}, {})
+        sealed.verify_state(LOCAL_CALLER, call_request(requestState=state))
 
 
-def test_a_client_that_can_not_be_asked_is_told_what_to_declare() -> None:
+def test_a_client_that_can_not_be_asked_learns_what_to_declare() -> None:
     with pytest.raises(JsonRpcError) as error:
         asyncio.run(stateless(capabilities={}).call("greet"))
 
@@ -141,7 +141,7 @@ def test_a_handshake_client_is_asked_while_the_call_waits() -> None:
         )
         call = asyncio.ensure_future(client.call("greet"))
         for name in ("Ada", "Rome"):
-            question = (await client.hears(1)).pop()
+            question = (await client.wait_messages(1)).pop()
             assert question["method"] == "elicitation/create"
             assert "mode" not in question["params"]
             client.peer.handle_response(jsonrpc.JsonRpcResponse(question["id"], accept(name=name), None))
@@ -165,9 +165,9 @@ def test_a_handshake_client_that_refuses_the_question_fails_the_call() -> None:
             serving(Tools(greet=greet)), stateless=False, capabilities={"elicitation": {}}, answers_us=True
         )
         call = asyncio.ensure_future(client.call("greet"))
-        await client.hears(1)
+        await client.wait_messages(1)
         client.peer.handle_response(
-            jsonrpc.JsonRpcResponse(client.heard[0]["id"], None, {"code": -1, "message": "no form here"})
+            jsonrpc.JsonRpcResponse(client.received[0]["id"], None, {"code": -1, "message": "no form here"})
         )
         return await call
 

@@ -69,7 +69,7 @@ def test_handshake_results_carry_none_of_that() -> None:
         ("resources/read", False),
     ],
 )
-def test_a_method_of_the_other_era_or_of_nobody_is_not_found(method: str, stateless: bool) -> None:
+def test_a_method_of_the_other_era_or_an_unknown_one_is_not_found(method: str, stateless: bool) -> None:
     with pytest.raises(JsonRpcError, match="Method not found") as refused:
         talk(method, stateless=stateless)
     assert refused.value.code == -32601

@@ -15,6 +15,7 @@ from openclaw_mcp.core.model import LOCAL_CALLER
 from openclaw_mcp.mcp.server import sessions
 from openclaw_mcp.mcp.server.http_gate import HttpRefusal
 from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
+from openclaw_mcp.protocol.mcp import read_initialize
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.registry import ToolRegistry
 from tests.running import everything_over_http
@@ -299,10 +300,10 @@ def test_a_listen_stream_tells_of_changes(address: str) -> None:
     with opened(address, "POST", body, **headers) as response:
         assert next_message(response)["method"] == "notifications/subscriptions/acknowledged"
         call(address, "test_trigger_tool_change")
-        told = next_message(response)
+        notification = next_message(response)
 
-    assert told["method"] == "notifications/tools/list_changed"
-    assert told["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "mine"}
+    assert notification["method"] == "notifications/tools/list_changed"
+    assert notification["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "mine"}
 
 
 # ---- what is kept ----
@@ -314,7 +315,7 @@ def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatc
             McpServer(McpServerInfo(name="t", version="1"), ToolDispatcher(ToolRegistry({}))),
             sessions.McpSessions(),
         )
-        session = kept.create({"protocolVersion": "2025-11-25"}, LOCAL_CALLER, server)
+        session = kept.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
         for _ in range(2):
             stream = session.open_listen_stream()
             stream.append(b"x" * 100)
@@ -325,7 +326,7 @@ def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatc
             session.resume("1_0")
         assert kept.find(session.id, LOCAL_CALLER) is session
         monkeypatch.setattr(sessions, "IDLE", -1.0)
-        kept.create({"protocolVersion": "2025-11-25"}, LOCAL_CALLER, server)
+        kept.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
         with pytest.raises(HttpRefusal, match="session not found"):
             kept.find(session.id, LOCAL_CALLER)
 

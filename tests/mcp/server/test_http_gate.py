@@ -1,4 +1,4 @@
-"""A surface's own rules at the door: who, how much, how long, how many at once."""
+"""A surface's own rules for HTTP requests: who, how much, how long, how many at once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def visited(gate: HttpAccessRules, body: bytes = PING, **options: Any) -> Visit:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Bearer secretX", "Basic secret", "secret"])
-def test_without_the_token_nobody_comes_in(header: str) -> None:
+def test_without_the_token_every_request_is_refused(header: str) -> None:
     visit = visited(HttpAccessRules(identify=bearer_auth("secret", AGENT)), authorization=header)
 
     assert visit.status == 401
@@ -134,7 +134,7 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
     assert ended == ["yes"]
 
 
-def test_whoever_waits_gets_the_place_that_is_given_back_and_nobody_who_left_keeps_one() -> None:
+def test_a_released_slot_is_given_to_a_waiting_request_and_none_is_lost_to_one_that_left() -> None:
     async def visits() -> None:
         slots = RequestSlots(1)
         await slots.acquire()
@@ -283,7 +283,7 @@ def test_a_surface_minds_browsers_and_other_bodies_only_where_it_says_so() -> No
     assert _status(HttpAccessRules(json_only=True), *text, method="GET") == 0
 
 
-def test_why_a_credential_is_refused_is_said_unless_a_surface_keeps_silent() -> None:
+def test_why_a_credential_is_refused_is_reported_unless_the_surface_is_silent() -> None:
     for silent, reason in ((False, "missing or invalid bearer token"), (True, "")):
         gate = HttpAccessRules(identify=bearer_auth("secret", AGENT), silent_401=silent)
         with pytest.raises(HttpRefusal) as refused:

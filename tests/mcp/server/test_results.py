@@ -21,13 +21,13 @@ from openclaw_mcp.mcp.server.request_state import LIFETIME, MAX_REMEMBERED, Requ
 from openclaw_mcp.mcp.server.server import McpServer
 from openclaw_mcp.protocol import jsonrpc
 from openclaw_mcp.protocol.jsonrpc import JsonRpcError
-from tests.conversation import Conversation, Tools, serving
+from tests.conversation import Conversation, Tools, call_request, serving
 
 ASKS: Json = {"elicitation": {}}
 POLLS: Json = {**ASKS, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 YES: Json = {"action": "accept", "content": {"allow": True}}
 FORM: Json = {"type": "object", "properties": {"allow": {"type": "boolean"}}}
-NOBODY_CAN_SEND: Json = {"approve": YES, "approve-2": YES}
+UNASKED_ANSWERS: Json = {"approve": YES, "approve-2": YES}
 
 
 class Danger:
@@ -169,7 +169,7 @@ NO_ANSWERS: dict[str, tuple[Attempt, str]] = {
         "refused",
     ),
     "fewer rights": (by(Caller(kind="local", name=LOCAL_CALLER.name)), "refused"),
-    "another door": (
+    "another entry point": (
         by(Caller(kind="local", name=LOCAL_CALLER.name, scopes=LOCAL_CALLER.scopes, entry_point="agent")),
         "refused",
     ),
@@ -211,7 +211,7 @@ def test_each_of_two_rounds_is_answered_by_itself(caller: Caller) -> None:
     async def talk() -> None:
         client = danger.client(caller=caller)
         one = await client.call("act", {"x": 1})
-        two = await client.call("act", {"x": 1}, inputResponses=NOBODY_CAN_SEND, requestState=one["requestState"])
+        two = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS, requestState=one["requestState"])
         assert list(two["inputRequests"]) == ["approve-2"]
         assert danger.done == []
         last = await client.call("act", {"x": 1}, inputResponses={"approve-2": YES}, requestState=two["requestState"])
@@ -266,25 +266,25 @@ def test_servers_that_share_a_seal_serve_each_others_repeats_once() -> None:
 def test_a_memory_full_of_used_states_refuses_until_they_expire_and_lets_none_be_used_twice() -> None:
     now = 0.0
     seal = RequestStateSigner(clock=lambda: now)
-    states = [seal.issue_state(LOCAL_CALLER, {}, {}) for _ in range(20_001)]
+    states = [seal.issue_state(LOCAL_CALLER, call_request(), {}) for _ in range(20_001)]
     assert MAX_REMEMBERED == 20_000
     for state in states[:-1]:
-        seal.verify_state(state, LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=state))
 
     for again in (states[-1], states[-1]):
         with pytest.raises(JsonRpcError, match="Too many questions"):
-            seal.verify_state(again, LOCAL_CALLER, {}, {})
+            seal.verify_state(LOCAL_CALLER, call_request(requestState=again))
     with pytest.raises(JsonRpcError, match="used already"):
-        seal.verify_state(states[0], LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=states[0]))
     now = LIFETIME - 1
     with pytest.raises(JsonRpcError, match="Too many questions"):
-        seal.verify_state(states[-1], LOCAL_CALLER, {}, {})
-    late = seal.issue_state(LOCAL_CALLER, {}, {})
+        seal.verify_state(LOCAL_CALLER, call_request(requestState=states[-1]))
+    late = seal.issue_state(LOCAL_CALLER, call_request(), {})
     now = LIFETIME
-    seal.verify_state(late, LOCAL_CALLER, {}, {})
+    seal.verify_state(LOCAL_CALLER, call_request(requestState=late))
     for spent in (states[0], states[-1], late):
         with pytest.raises(JsonRpcError, match="expired or was used"):
-            seal.verify_state(spent, LOCAL_CALLER, {}, {})
+            seal.verify_state(LOCAL_CALLER, call_request(requestState=spent))
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(899.9, "done"), (900.0, "refused"), (901.0, "refused")])
@@ -309,7 +309,7 @@ def test_a_task_does_not_take_answers_its_call_came_with() -> None:
 
     async def talk() -> Any:
         client = danger.client(POLLS)
-        made = await client.call("act", {"x": 1}, inputResponses=NOBODY_CAN_SEND)
+        made = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS)
         return await settled(client, made["taskId"])
 
     assert asyncio.run(talk())["status"] == "input_required"
@@ -322,7 +322,7 @@ def test_a_tasks_question_is_answered_by_who_has_seen_it_and_not_before() -> Non
     async def talk() -> Any:
         client = danger.client(POLLS)
         id = (await client.call("act", {"x": 1}))["taskId"]
-        answer = {"taskId": id, "inputResponses": NOBODY_CAN_SEND}
+        answer = {"taskId": id, "inputResponses": UNASKED_ANSWERS}
         for _ in range(3):  # before it is asked, and after, but unseen
             await client.ask("tasks/update", answer)
             await asyncio.sleep(0)
@@ -380,14 +380,14 @@ async def settled(client: Conversation, id: str) -> Any:
 
 
 @pytest.mark.parametrize("guess", [0, 1, 2, "1", 1.0, True, None, [1], {"id": 1}, 0x5EED_5EED_5EED])
-def test_a_response_to_a_question_nobody_read_is_dropped(guess: Any) -> None:
+def test_a_response_to_an_unread_question_is_dropped(guess: Any) -> None:
     danger = Danger()
 
     async def talk() -> None:
         client = Conversation(danger.server, stateless=False, capabilities=ASKS, answers_us=True)
         client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         calling = asyncio.ensure_future(client.call("act", {"x": 1}))
-        question = (await client.hears(1))[0]
+        question = (await client.wait_messages(1))[0]
         client.peer.handle_response(jsonrpc.JsonRpcResponse(guess, YES, None))
         await asyncio.sleep(0)
         assert not calling.done()

@@ -25,7 +25,7 @@ def everything() -> Any:
     return stdio_server(sys.executable, "-m", "tests.mcp.server.everything_stdio")
 
 
-def said(answer: Any) -> str:
+def text_of(answer: Any) -> str:
     return str(answer["result"]["content"][0]["text"])
 
 
@@ -39,10 +39,10 @@ def test_a_client_may_discover_then_initialize_then_call_in_either_era_on_one_pi
         opened = server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
         assert opened["result"]["protocolVersion"] == "2025-11-25"
         server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        assert said(greet(server)) == "hi"
+        assert text_of(greet(server)) == "hi"
         modern = {"name": "echo", "arguments": {"text": "ho"}, "_meta": META}
         answer = server.ask("tools/call", modern, id=3)
-        assert said(answer) == "ho"
+        assert text_of(answer) == "ho"
         assert answer["result"]["resultType"] == "complete"
         assert "resultType" not in greet(server, id=4)["result"]
 
@@ -72,7 +72,7 @@ def test_input_and_output_may_be_files(tmp_path: Path) -> None:
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
         subprocess.run([OPENCLAW, "echo"], stdin=source, stdout=sink, timeout=30, check=True)
 
-    assert said(json.loads((tmp_path / "out").read_text())) == "from a file"
+    assert text_of(json.loads((tmp_path / "out").read_text())) == "from a file"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_bad_input_is_answered_and_the_server_lives_on(line: bytes, code: int) -
     with echo_over_stdio() as server:
         server.write(line + b"\n")
         assert server.receive()["error"]["code"] == code
-        assert said(greet(server)) == "hi"
+        assert text_of(greet(server)) == "hi"
 
 
 def test_a_line_of_fifty_megabytes_is_refused_and_the_server_lives_on() -> None:
@@ -105,7 +105,7 @@ def test_a_line_of_fifty_megabytes_is_refused_and_the_server_lives_on() -> None:
         error = server.receive()["error"]
         assert error["code"] == -32700
         assert str(MAX_LINE_LENGTH) in error["message"]
-        assert said(greet(server)) == "hi"
+        assert text_of(greet(server)) == "hi"
 
 
 def test_blank_lines_and_carriage_returns_are_no_trouble() -> None:
@@ -131,7 +131,7 @@ def test_a_cancelled_call_stops_and_is_not_answered() -> None:
         assert server.ask("ping", id=7)["id"] == 7  # the id is free again
 
 
-def test_a_listener_hears_of_a_new_tool_until_it_cancels() -> None:
+def test_a_listener_is_notified_of_a_new_tool_until_it_cancels() -> None:
     wish = {"notifications": {"toolsListChanged": True}, "_meta": META}
     change = {"name": "test_trigger_tool_change", "arguments": {}}
     with everything() as server:
@@ -146,7 +146,7 @@ def test_a_listener_hears_of_a_new_tool_until_it_cancels() -> None:
         assert server.ask("tools/call", change, id=2)["id"] == 2
 
 
-def test_a_handshake_client_hears_of_a_new_tool() -> None:
+def test_a_handshake_client_is_notified_of_a_new_tool() -> None:
     with everything() as server:
         server.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
         server.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "test_trigger_tool_change"}})
@@ -168,12 +168,12 @@ def test_a_handshake_client_is_asked_over_the_same_pipe() -> None:
         assert question["method"] == "elicitation/create"
         answer = {"action": "accept", "content": {"username": "ada"}}
         server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
-        assert "ada" in said(server.receive())
+        assert "ada" in text_of(server.receive())
 
 
 def test_stray_prints_never_reach_the_wire() -> None:
     with everything() as server:
-        assert said(server.ask("tools/call", {"name": "prints", "arguments": {}})) == "printed"
+        assert text_of(server.ask("tools/call", {"name": "prints", "arguments": {}})) == "printed"
         server.hang_up()
         assert server.child.stderr is not None
         errors = server.child.stderr.read()

@@ -22,7 +22,7 @@ def main() -> None:
     entry = json.loads(text)["mcpServers"]["remoteclaw"]
     child = subprocess.Popen([entry["command"], *entry["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     answer(child, 0, "initialize", HELLO)
-    told = []
+    outcomes = []
     for number, place in enumerate(places, start=1):
         for tool, arguments in (
             ("message_send_attachment", {"file": place}),
@@ -30,9 +30,9 @@ def main() -> None:
         ):
             call = {"name": tool, "arguments": {**conversation(entry), **arguments}}
             result = answer(child, f"{number}{tool}", "tools/call", call)
-            told.append([tool, place, result["isError"], result["content"][0]["text"]])
+            outcomes.append([tool, place, result["isError"], result["content"][0]["text"]])
     draft = results.with_suffix(".draft")
-    draft.write_text(json.dumps(told))
+    draft.write_text(json.dumps(outcomes))
     draft.rename(results)
     assert child.stdin is not None
     child.stdin.close()
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def conversation(entry: Any) -> Any:
-    """Where the run came from, as its server is told; `room` of the local channel for one that came from nowhere."""
+    """Where the run came from, as its server is given; `room` of the local channel for one that came from nowhere."""
     lines = Path(entry["args"][2]).read_text().splitlines()
     given = dict(line.removeprefix("export REMOTECLAW_").split("=", 1) for line in lines)
     return {"target": given.get("TO", "room").strip("'"), "channel": given.get("CHANNEL", "local").strip("'")}

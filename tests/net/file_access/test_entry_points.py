@@ -28,33 +28,33 @@ from ...node.calling import call
 from ...programs import need
 from .folders import PLAN, Ground
 
-ROOM = "room"
+CHAT = "room"
 Send = Callable[[str], Awaitable[bool]]
 """Has the file of that name sent, or tries to: whether the other side took it for done."""
 
 
-class House:
+class Setup:
     def __init__(self, ground: Ground, served: Served) -> None:
         self.ground = ground
         self.served = served
 
     async def grant(self, other: GatewayClient, *, owner: bool, session: str = "agent:main:main", **more: str) -> str:
-        asked = {"sessionKey": session, "channel": "local", "to": ROOM, "senderIsOwner": owner, **more}
+        asked = {"sessionKey": session, "channel": "local", "to": CHAT, "senderIsOwner": owner, **more}
         return str((await other.call("attach.grant", asked))["token"])
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     ground = Ground(tmp_path_factory.mktemp("ground"))
     ground.configure()
     with serving(ground.state) as served:
         ground.plant()
-        yield House(ground, served)
+        yield Setup(ground, served)
 
 
-# ---- the doors -------------------------------------------------------------------------------------------------------
+# ---- entry points ----------------------------------------------------------------------------------------------------
 
-WORDS = {"target": ROOM, "message": "x", "threadId": "t", "effectId": "e"}
+WORDS = {"target": CHAT, "message": "x", "threadId": "t", "effectId": "e"}
 
 
 def _action(action: str, name: str) -> Callable[[str], tuple[str, dict[str, Any]]]:
@@ -62,8 +62,8 @@ def _action(action: str, name: str) -> Callable[[str], tuple[str, dict[str, Any]
 
 
 RPC: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
-    "send, mediaUrl": lambda place: ("send", {"to": ROOM, "message": "x", "mediaUrl": place}),
-    "send, mediaUrls": lambda place: ("send", {"to": ROOM, "message": "x", "mediaUrls": [place]}),
+    "send, mediaUrl": lambda place: ("send", {"to": CHAT, "message": "x", "mediaUrl": place}),
+    "send, mediaUrls": lambda place: ("send", {"to": CHAT, "message": "x", "mediaUrls": [place]}),
     **{
         f"message.action {action}, {name}": _action(action, name)
         for action, name in (
@@ -74,26 +74,26 @@ RPC: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
     },
     "message.action broadcast": lambda place: (
         "message.action",
-        {"action": "broadcast", "params": {"targets": [ROOM, "side"], "message": "x", "media": place}},
+        {"action": "broadcast", "params": {"targets": [CHAT, "side"], "message": "x", "media": place}},
     ),
-    "message:send": lambda place: ("message:send", {"target": ROOM, "message": "x", "media": place}),
-    "message:reply": lambda place: ("message:reply", {"target": ROOM, "message": "x", "media": place}),
-    "message:sendAttachment": lambda place: ("message:sendAttachment", {"target": ROOM, "file": place}),
-    "message:broadcast": lambda place: ("message:broadcast", {"targets": [ROOM], "message": "x", "media": place}),
+    "message:send": lambda place: ("message:send", {"target": CHAT, "message": "x", "media": place}),
+    "message:reply": lambda place: ("message:reply", {"target": CHAT, "message": "x", "media": place}),
+    "message:sendAttachment": lambda place: ("message:sendAttachment", {"target": CHAT, "file": place}),
+    "message:broadcast": lambda place: ("message:broadcast", {"targets": [CHAT], "message": "x", "media": place}),
     "tools.invoke message": lambda place: (
         "tools.invoke",
-        {"name": "message", "args": {"action": "send", "target": ROOM, "message": "x", "media": place}},
+        {"name": "message", "args": {"action": "send", "target": CHAT, "message": "x", "media": place}},
     ),
 }  # fmt: skip
 UNDER_A_GRANT = [name for name in RPC if not name.startswith("tools.")]
 
 
 @contextlib.asynccontextmanager
-async def by_rpc(url: str, token: str, door: str) -> AsyncIterator[Send]:
+async def by_rpc(url: str, token: str, entry_point: str) -> AsyncIterator[Send]:
     async with operator(url, token) as client:
 
         async def send(place: str) -> bool:
-            method, params = RPC[door](place)
+            method, params = RPC[entry_point](place)
             given = {"channel": "local", "idempotencyKey": str(uuid.uuid4()), **params}
             if method == "tools.invoke":
                 given = params
@@ -111,13 +111,13 @@ async def by_rpc(url: str, token: str, door: str) -> AsyncIterator[Send]:
 
 @contextlib.asynccontextmanager
 async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool | None) -> AsyncIterator[Send]:
-    said = {} if owner is None else {"SENDER_IS_OWNER": "true" if owner else "false"}
-    env = environment(url, token, folder / "effects", CHANNEL="local", TO=ROOM, **said)
+    claims = {} if owner is None else {"SENDER_IS_OWNER": "true" if owner else "false"}
+    env = environment(url, token, folder / "effects", CHANNEL="local", TO=CHAT, **claims)
     name = {"message_send": "media", "message_send_attachment": "file"}[tool]
     async with official(env) as client:
 
         async def send(place: str) -> bool:
-            given = {"target": ROOM, name: place} | ({"message": "x"} if tool == "message_send" else {})
+            given = {"target": CHAT, name: place} | ({"message": "x"} if tool == "message_send" else {})
             if "\ud800" in place:
                 return False  # this client can't write it
             return not (await client.call_tool(tool, given)).is_error
@@ -128,14 +128,15 @@ async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool 
 async def carried(other: GatewayClient) -> list[bytes]:
     """What lies in the conversations by now, file by file."""
     found: list[bytes] = []
-    for room in (ROOM, "side"):
-        for message in (await other.call("local.read", {"conversation": room, "limit": 200}))["messages"]:
+    for conversation in (CHAT, "side"):
+        for message in (await other.call("local.read", {"conversation": conversation, "limit": 200}))["messages"]:
             if not message.get("attachments"):
                 continue
-            files = await other.call("local.file", {"conversation": room, "messageId": message["id"]})
+            files = await other.call("local.file", {"conversation": conversation, "messageId": message["id"]})
             found += [base64.b64decode(file["content"]) for file in files["files"]]
-            await other.call("message.action", {"channel": "local", "action": "delete", "params": {
-                "target": room, "messageId": message["id"]}, "idempotencyKey": message["id"] + "x"})  # fmt: skip
+            params = {"target": conversation, "messageId": message["id"]}
+            request = {"channel": "local", "action": "delete", "params": params, "idempotencyKey": message["id"] + "x"}
+            await other.call("message.action", request)
     return found
 
 
@@ -154,63 +155,63 @@ async def judged(other: GatewayClient, send: Send, ground: Ground, refused: dict
 # ---- for a stranger --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", UNDER_A_GRANT)
-def test_a_strangers_run_sends_its_workspace_alone(house: House, door: str) -> None:
+@pytest.mark.parametrize("entry_point", UNDER_A_GRANT)
+def test_a_strangers_run_sends_its_workspace_alone(setup: Setup, entry_point: str) -> None:
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            token = await house.grant(other, owner=False)
-            async with by_rpc(house.served.ws, token, door) as send:
-                await judged(other, send, house.ground, house.ground.refused())
+        async with operator(setup.served.ws, setup.served.token) as other:
+            token = await setup.grant(other, owner=False)
+            async with by_rpc(setup.served.ws, token, entry_point) as send:
+                await judged(other, send, setup.ground, setup.ground.refused())
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("tool", ["message_send", "message_send_attachment"])
 @pytest.mark.parametrize("session", ["agent:main:main", "agent:main:subagent:1"])
-def test_a_strangers_cli_agent_sends_its_workspace_alone(house: House, tmp_path: Path, tool: str, session: str) -> None:
+def test_a_strangers_cli_agent_sends_its_workspace_alone(setup: Setup, tmp_path: Path, tool: str, session: str) -> None:
     """And that of its sub-agent: the server that could read everything reads nothing."""
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            token = await house.grant(other, owner=False, session=session)
-            async with by_tool(house.served.ws, token, tool, tmp_path, owner=False) as send:
-                await judged(other, send, house.ground, house.ground.refused())
+        async with operator(setup.served.ws, setup.served.token) as other:
+            token = await setup.grant(other, owner=False, session=session)
+            async with by_tool(setup.served.ws, token, tool, tmp_path, owner=False) as send:
+                await judged(other, send, setup.ground, setup.ground.refused())
 
     asyncio.run(work())
 
 
-def test_an_environment_that_says_owner_makes_no_stranger_one(house: House, tmp_path: Path) -> None:
+def test_an_environment_that_says_owner_makes_no_stranger_one(setup: Setup, tmp_path: Path) -> None:
     """The gateway goes by the grant, and under a grant the server reads nothing itself."""
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            token = await house.grant(other, owner=False)
-            async with by_tool(house.served.ws, token, "message_send_attachment", tmp_path, owner=True) as send:
-                await judged(other, send, house.ground, house.ground.refused())
+        async with operator(setup.served.ws, setup.served.token) as other:
+            token = await setup.grant(other, owner=False)
+            async with by_tool(setup.served.ws, token, "message_send_attachment", tmp_path, owner=True) as send:
+                await judged(other, send, setup.ground, setup.ground.refused())
 
     asyncio.run(work())
 
 
-def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(house: House) -> None:
-    ground, door = house.ground, "message.action send, media"
+def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(setup: Setup) -> None:
+    ground, entry_point = setup.ground, "message.action send, media"
     project = ground.folder / "project"
     project.mkdir()
     (project / "plan.txt").write_text(PLAN)
     (project / "link.txt").symlink_to(ground.token)
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            token = await house.grant(other, owner=False, folder=str(project))
-            async with by_rpc(house.served.ws, token, door) as send:
+        async with operator(setup.served.ws, setup.served.token) as other:
+            token = await setup.grant(other, owner=False, folder=str(project))
+            async with by_rpc(setup.served.ws, token, entry_point) as send:
                 for place in ("plan.txt", f"{project}/plan.txt", f"{ground.work}/plan.txt"):
                     assert await send(place)
                 assert not await send("link.txt")
             assert await carried(other) == [PLAN.encode()] * 3
             for folder in ("project", "~", ""):
                 with pytest.raises(RpcError):
-                    await house.grant(other, owner=False, folder=folder)
-            token = await house.grant(other, owner=True, folder=str(ground.state))
-            async with by_rpc(house.served.ws, token, door) as send:
+                    await setup.grant(other, owner=False, folder=folder)
+            token = await setup.grant(other, owner=True, folder=str(ground.state))
+            async with by_rpc(setup.served.ws, token, entry_point) as send:
                 await judged(other, send, ground, ground.secrets())
 
     asyncio.run(work())
@@ -219,33 +220,33 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(house: Ho
 # ---- for everybody ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", RPC)
-def test_the_owner_and_operators_send_nothing_of_the_gateways_own(house: House, door: str) -> None:
-    ground = house.ground
+@pytest.mark.parametrize("entry_point", RPC)
+def test_the_owner_and_operators_send_nothing_of_the_gateways_own(setup: Setup, entry_point: str) -> None:
+    ground = setup.ground
     refused = ground.secrets() | {name: place for name, place in ground.not_mine().items() if "outside" in name}
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            tokens = [house.served.token]
-            if door in UNDER_A_GRANT:
-                tokens.append(await house.grant(other, owner=True))
+        async with operator(setup.served.ws, setup.served.token) as other:
+            tokens = [setup.served.token]
+            if entry_point in UNDER_A_GRANT:
+                tokens.append(await setup.grant(other, owner=True))
             for token in tokens:
-                async with by_rpc(house.served.ws, token, door) as send:
+                async with by_rpc(setup.served.ws, token, entry_point) as send:
                     await judged(other, send, ground, refused)
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_the_owners_cli_agent_sends_nothing_of_the_gateways_own(house: House, tmp_path: Path, granted: bool) -> None:
-    ground = house.ground
+def test_the_owners_cli_agent_sends_nothing_of_the_gateways_own(setup: Setup, tmp_path: Path, granted: bool) -> None:
+    ground = setup.ground
     refused = ground.secrets() | {name: place for name, place in ground.not_mine().items() if "outside" in name}
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
-            token = await house.grant(other, owner=True) if granted else house.served.token
+        async with operator(setup.served.ws, setup.served.token) as other:
+            token = await setup.grant(other, owner=True) if granted else setup.served.token
             owner = True if granted else None
-            async with by_tool(house.served.ws, token, "message_send_attachment", tmp_path, owner=owner) as send:
+            async with by_tool(setup.served.ws, token, "message_send_attachment", tmp_path, owner=owner) as send:
                 await judged(other, send, ground, refused)
 
     asyncio.run(work())
@@ -253,7 +254,7 @@ def test_the_owners_cli_agent_sends_nothing_of_the_gateways_own(house: House, tm
 
 @pytest.mark.parametrize("where", ["project", "home", "above the home"])
 def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
-    house: House, tmp_path: Path, where: str
+    setup: Setup, tmp_path: Path, where: str
 ) -> None:
     """With the gateway's token; unless nobody chose that folder, because it is the home or holds it."""
     project, home = tmp_path / "project", {"project": "home", "home": "project", "above the home": "project/sub"}
@@ -262,11 +263,11 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
     own.plant()
     (tmp_path / "home").mkdir()
     (project / "plan.txt").write_text(PLAN)
-    env = environment(house.served.ws, house.served.token, tmp_path / "effects", CHANNEL="local", TO=ROOM)
+    env = environment(setup.served.ws, setup.served.token, tmp_path / "effects", CHANNEL="local", TO=CHAT)
     env["HOME"] = str(tmp_path / home[where])
     mine = [f"{project}/plan.txt", "plan.txt", f"file://{project}/work/plan.txt", "vault/outside.txt"]
     never = [
-        house.ground.token,
+        setup.ground.token,
         own.token,
         "state/openclaw.json",
         "work/token.txt",
@@ -280,12 +281,12 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
         (project / "vault" / "outside.txt").write_text(PLAN)
         parameters = StdioServerParameters(command=gateways.SERVER, env=env, cwd=str(project))
         async with (
-            operator(house.served.ws, house.served.token) as other,
+            operator(setup.served.ws, setup.served.token) as other,
             asyncio.timeout(gateways.WAIT),
             McpClient(stdio_client(parameters)) as client,
         ):
             for place in (*mine, *never):
-                given = {"target": ROOM, "file": str(place)}
+                given = {"target": CHAT, "file": str(place)}
                 result = await client.call_tool("message_send_attachment", given)
                 assert result.is_error == (place not in mine or where != "project"), (place, result)
             assert await carried(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
@@ -293,15 +294,15 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
     asyncio.run(work())
 
 
-def test_the_http_door_sends_nothing_else_either(house: House) -> None:
-    ground = house.ground
+def test_http_sends_nothing_else_either(setup: Setup) -> None:
+    ground = setup.ground
 
     async def send(place: str) -> bool:
-        body = {"tool": "message", "args": {"action": "send", "target": ROOM, "message": "x", "media": place}}
-        return await asyncio.to_thread(_invoked, house.served, body)
+        body = {"tool": "message", "args": {"action": "send", "target": CHAT, "message": "x", "media": place}}
+        return await asyncio.to_thread(_invoked, setup.served, body)
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
+        async with operator(setup.served.ws, setup.served.token) as other:
             await judged(other, send, ground, ground.secrets())
 
     asyncio.run(work())
@@ -322,15 +323,15 @@ def _invoked(served: Served, body: Any) -> bool:
 
 
 @pytest.mark.parametrize("form", [str, lambda place: f"file://{place}", lambda place: f"MEDIA:{place}"])
-def test_a_message_to_an_agent_carries_bytes_and_no_path(house: House, form: Callable[[str], str]) -> None:
+def test_a_message_to_an_agent_carries_bytes_and_no_path(setup: Setup, form: Callable[[str], str]) -> None:
     """An attachment named by a path is no attachment, and a word that looks like one is a word."""
-    place, key = form(str(house.ground.token)), "agent:main:bytes"
+    place, key = form(str(setup.ground.token)), "agent:main:bytes"
 
     async def work() -> None:
-        async with operator(house.served.ws, house.served.token) as other:
+        async with operator(setup.served.ws, setup.served.token) as other:
             for method, more in (
                 ("chat.send", {"sessionKey": key}), ("sessions.send", {"key": key}), ("agent", {"sessionKey": key}),
-                ("local.send", {"conversation": ROOM}),
+                ("local.send", {"conversation": CHAT}),
             ):  # fmt: skip
                 text = {"text": "x"} if method == "local.send" else {"message": "x"}
                 for file in (
@@ -342,20 +343,20 @@ def test_a_message_to_an_agent_carries_bytes_and_no_path(house: House, form: Cal
                     given = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
                     with pytest.raises(RpcError):
                         await other.call(method, given)
-            said = await other.call("local.send", {"conversation": "words", "text": place})
-            await other.call("agent.wait", {"runId": said["runId"], "timeoutMs": 30_000})
+            claims = await other.call("local.send", {"conversation": "words", "text": place})
+            await other.call("agent.wait", {"runId": claims["runId"], "timeoutMs": 30_000})
             read = await other.call("local.read", {"conversation": "words"})
             assert [message for message in read["messages"] if message.get("attachments")] == []
 
     asyncio.run(work())
 
 
-def test_a_picture_for_the_completions_is_bytes_and_no_path(house: House) -> None:
-    for place in (str(house.ground.token), f"file://{house.ground.token}", f"file://localhost{house.ground.token}"):
+def test_a_picture_for_the_completions_is_bytes_and_no_path(setup: Setup) -> None:
+    for place in (str(setup.ground.token), f"file://{setup.ground.token}", f"file://localhost{setup.ground.token}"):
         part = {"type": "image_url", "image_url": {"url": place}}
         body = {"model": "openclaw/main", "messages": [{"role": "user", "content": [part]}]}
-        headers = {"authorization": f"Bearer {house.served.token}", "content-type": "application/json"}
-        request = urllib.request.Request(f"{house.served.http}/v1/chat/completions", json.dumps(body).encode(), headers)
+        headers = {"authorization": f"Bearer {setup.served.token}", "content-type": "application/json"}
+        request = urllib.request.Request(f"{setup.served.http}/v1/chat/completions", json.dumps(body).encode(), headers)
         with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=gateways.WAIT):
             pass
         refused.value.close()

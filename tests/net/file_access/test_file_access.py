@@ -66,7 +66,7 @@ def test_nothing_else_leaves_for_a_stranger(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("asker", [OWNER, OPERATOR, ActionContext(agent="main"), ActionContext()])
-def test_what_is_the_gateways_own_leaves_for_nobody(ground: Ground, asker: ActionContext) -> None:
+def test_what_is_the_gateways_own_is_never_sent(ground: Ground, asker: ActionContext) -> None:
     access = rules(ground).access_for(asker)
     assert {name: data for name, place in ground.secrets().items() if (data := got(place, access))} == {}
 
@@ -88,13 +88,13 @@ def test_whoever_asks_for_no_agent_known_has_no_workspace(ground: Ground) -> Non
         read_file("plan.txt", FileAccess(), max_bytes=MOST)
 
 
-def test_whether_a_file_outside_exists_is_not_told(ground: Ground) -> None:
-    access, said = rules(ground).access_for(STRANGER), set()
+def test_whether_a_file_outside_exists_is_not_revealed(ground: Ground) -> None:
+    access, reasons = rules(ground).access_for(STRANGER), set()
     for place in (str(ground.outside), f"{ground.outside}.not", f"{ground.work}/link.txt", "/root/.ssh", "/no/such"):
         with pytest.raises(FileOutside) as refused:
             read_file(place, access, max_bytes=MOST)
-        said.add(str(refused.value))
-    assert len(said) == 1
+        reasons.add(str(refused.value))
+    assert len(reasons) == 1
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def willing(ground: Ground, **config: Any) -> Path:
 
 
 def check(results: Path, files: list[bytes], *, owner: bool = False) -> None:
-    told = json.loads(results.read_text())
-    went = [(tool, place) for tool, place, failed, _ in told if not failed]
+    outcomes = json.loads(results.read_text())
+    went = [(tool, place) for tool, place, failed, _ in outcomes if not failed]
     mine = 2 + (2 if owner else 0)  # the owner has hidden files and the other agent's too
     assert len(went) == 2 * mine, went
     if not owner:
@@ -50,11 +50,11 @@ def check(results: Path, files: list[bytes], *, owner: bool = False) -> None:
     assert len(files) == 2 * mine
 
 
-def local_files(served: Served, room: str) -> list[bytes]:
+def local_files(served: Served, conversation: str) -> list[bytes]:
     found = []
-    for message in ask(served, "local.read", {"conversation": room, "limit": 200})["messages"]:
+    for message in ask(served, "local.read", {"conversation": conversation, "limit": 200})["messages"]:
         if message.get("attachments"):
-            files = ask(served, "local.file", {"conversation": room, "messageId": message["id"]})["files"]
+            files = ask(served, "local.file", {"conversation": conversation, "messageId": message["id"]})["files"]
             found += [base64.b64decode(file["content"]) for file in files]
     return found
 

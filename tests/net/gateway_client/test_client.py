@@ -24,7 +24,7 @@ from ...gateway.rpc.gateways import BACKEND, NODE, TUI, Echo, running, within
 
 def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
             answers = await asyncio.gather(*(client.call("echo", {"n": n}) for n in range(500)))
             assert [answer["params"]["n"] for answer in answers] == list(range(500))
             assert client.hello is not None
@@ -35,7 +35,7 @@ def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
 
 def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
             with pytest.raises(RpcError, match="not now") as caught:
                 await client.call("refuse")
             assert (caught.value.kind, caught.value.retryable, caught.value.retry_after_ms) == ("UNAVAILABLE", True, 7)
@@ -46,7 +46,7 @@ def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
 def test_a_method_that_answers_twice(tmp_path: Path) -> None:
     async def test() -> None:
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house, house.client() as client:
+        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as client:
             first: list[Any] = []
             waiting = asyncio.create_task(client.call("twice", final=True, on_accepted=first.append))
             assert (await client.call("twice"))["status"] == "accepted"
@@ -57,13 +57,13 @@ def test_a_method_that_answers_twice(tmp_path: Path) -> None:
     within(test())
 
 
-def test_events_are_heard(tmp_path: Path) -> None:
+def test_events_are_received(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
-            heard: asyncio.Queue[EventFrame] = asyncio.Queue()
-            client.events.connect(heard.put_nowait)
-            house.gateway.publish(RpcEvent(name="chat", payload={"a": 1}))
-            news = await heard.get()
+        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
+            received: asyncio.Queue[EventFrame] = asyncio.Queue()
+            client.events.connect(received.put_nowait)
+            gateway.gateway.publish(RpcEvent(name="chat", payload={"a": 1}))
+            news = await received.get()
             assert (news.event, news.payload, news.seq) == ("chat", {"a": 1}, 1)
 
     within(test())
@@ -72,7 +72,7 @@ def test_events_are_heard(tmp_path: Path) -> None:
 def test_a_call_has_its_time(tmp_path: Path) -> None:
     async def test() -> None:
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house, house.client() as client:
+        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as client:
             with pytest.raises(CallTimeout, match=r"wait was not answered within 0\.05 s"):
                 await client.call("wait", within=0.05)
             assert (await client.call("echo"))["kind"] == "operator"
@@ -83,7 +83,7 @@ def test_a_call_has_its_time(tmp_path: Path) -> None:
 
 def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.client() as client:
+        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
             with pytest.raises(RpcError, match="takes at most 26214400"):
                 await client.call("echo", {"text": "x" * 26_214_400})
             assert await client.call("echo")
@@ -94,15 +94,15 @@ def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: P
 def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_token(tmp_path: Path) -> None:
     async def test() -> None:
         device = DeviceIdentity(b"\1" * 32)
-        async with running(tmp_path, rooms=[Echo()]) as house:
-            async with house.client(who=TUI, scopes=[READ], signer=device) as client:
+        async with running(tmp_path, rooms=[Echo()]) as gateway:
+            async with gateway.client(who=TUI, scopes=[READ], signer=device) as client:
                 assert client.hello is not None
                 token = client.hello["auth"]["deviceToken"]
                 assert (await client.call("echo"))["caller"] == device.id
-            async with house.client(who=TUI, scopes=[READ], signer=device, token=token) as client:
+            async with gateway.client(who=TUI, scopes=[READ], signer=device, token=token) as client:
                 assert client.hello is not None
                 assert client.hello["auth"]["method"] == "device-token"
-            async with house.client(who=NODE, role="node", scopes=[], signer=DeviceIdentity(b"\2" * 32)) as node:
+            async with gateway.client(who=NODE, role="node", scopes=[], signer=DeviceIdentity(b"\2" * 32)) as node:
                 assert (await node.call("node.only"))["kind"] == "node"
 
     within(test())
@@ -112,8 +112,8 @@ def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> 
     async def test() -> None:
         device = DeviceIdentity(b"\1" * 32)
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house, house.client() as owner:
-            async with house.client(who=TUI, scopes=[READ], signer=device) as client:
+        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as owner:
+            async with gateway.client(who=TUI, scopes=[READ], signer=device) as client:
                 waiting = asyncio.create_task(client.call("wait"))
                 await room.begun.wait()
                 await owner.call("device.pair.remove", {"deviceId": device.id})
@@ -130,13 +130,15 @@ def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> 
 
 def test_it_says_why_it_cannot_connect(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house:
-            await refuses(house.client(token="wrong"), "refused us: unauthorized: gateway token mismatch", lasting=True)
-            await refuses(house.client(token="wrong"), "set OPENCLAW_GATEWAY_TOKEN", lasting=True)
-            await refuses(house.client(token=None), "device identity required; give a token", lasting=True)
-            elsewhere = GatewayClient(f"{house.url}/elsewhere", ClientProfile(client=BACKEND), redial=False)
+        async with running(tmp_path) as gateway:
+            await refuses(
+                gateway.client(token="wrong"), "refused us: unauthorized: gateway token mismatch", lasting=True
+            )
+            await refuses(gateway.client(token="wrong"), "set OPENCLAW_GATEWAY_TOKEN", lasting=True)
+            await refuses(gateway.client(token=None), "device identity required; give a token", lasting=True)
+            elsewhere = GatewayClient(f"{gateway.url}/elsewhere", ClientProfile(client=BACKEND), redial=False)
             await refuses(elsewhere, "answered HTTP 404; no gateway's WebSocket is there", lasting=False)
-            gone = house.client()
+            gone = gateway.client()
         await refuses(gone, "connection refused; start one with `openclaw gateway`", lasting=False)
         with pytest.raises(CannotConnect, match="no gateway address"):
             async with GatewayClient("nonsense", ClientProfile(client=BACKEND)):
@@ -176,16 +178,16 @@ def test_a_gateway_that_never_answers_is_given_up() -> None:
 def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house:
-            client = house.client(redial=True)
-            port = house.port
+        async with running(tmp_path, rooms=[room]) as gateway:
+            client = gateway.client(redial=True)
+            port = gateway.port
             hellos: list[Any] = []
             client.connected.connect(hellos.append)
             async with client:
                 waiting = asyncio.create_task(client.call("wait"))
                 await room.begun.wait()
                 asyncio.get_running_loop().call_later(0.3, room.go.set)  # the house waits for it, we do not
-                await house.stop()
+                await gateway.stop()
                 with pytest.raises(ConnectionGone, match="1012: service restart"):
                     await waiting
                 with pytest.raises(CannotConnect, match="connection refused"):
@@ -202,12 +204,12 @@ def test_it_redials_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(clients, "FIRST_REDIAL_WAIT", 0.02)
 
     async def test() -> None:
-        async with running(tmp_path) as house:
-            client = house.client(redial=True)
-            port = house.port
+        async with running(tmp_path) as gateway:
+            client = gateway.client(redial=True)
+            port = gateway.port
             back = asyncio.Event()
             async with client:
-                await house.stop()
+                await gateway.stop()
                 client.connected.connect(lambda _: back.set())
                 await asyncio.sleep(0.1)  # long enough for some attempts that fail
                 async with running(tmp_path, port=port), asyncio.timeout(10):
@@ -218,8 +220,8 @@ def test_it_redials_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_redial_the_end_of_the_connection_is_the_end(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.client() as client:
-            await house.stop()
+        async with running(tmp_path) as gateway, gateway.client() as client:
+            await gateway.stop()
             with pytest.raises(ConnectionGone):
                 await client.call("health")
 
@@ -239,7 +241,7 @@ async def acting(behave: Behaviour) -> AsyncIterator[str]:
 
 
 async def greet(socket: ServerConnection, **hello: Any) -> Any:
-    """Challenge and hello; returns what `connect` said."""
+    """Challenge and hello; returns the parameters of `connect`."""
     event = {"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}
     await socket.send(json.dumps(event))
     request = json.loads(await socket.recv())
@@ -251,17 +253,17 @@ def test_connect_holds_no_key_without_a_value() -> None:
     """A real gateway refuses a null where it expects a word, and any key it does not know."""
 
     async def test() -> None:
-        said: asyncio.Queue[Any] = asyncio.Queue()
+        connects: asyncio.Queue[Any] = asyncio.Queue()
 
         async def behave(socket: ServerConnection) -> None:
-            said.put_nowait(await greet(socket))
+            connects.put_nowait(await greet(socket))
             await socket.wait_closed()
 
         async with (
             acting(behave) as url,
             GatewayClient(url, ClientProfile(client=BACKEND, scopes=(READ,)), redial=False),
         ):
-            request = await said.get()
+            request = await connects.get()
         assert set(request) == {"type", "id", "method", "params"}
         assert request["params"] == {
             "minProtocol": 4,
@@ -287,7 +289,7 @@ def test_a_gateway_that_falls_silent_is_left(caplog: pytest.LogCaptureFixture) -
     within(test())
 
 
-def test_answers_nobody_waits_for_and_frames_nobody_knows_are_passed_over() -> None:
+def test_unexpected_answers_and_unknown_frames_are_ignored() -> None:
     async def test() -> None:
         async def behave(socket: ServerConnection) -> None:
             await greet(socket)
@@ -367,9 +369,9 @@ def test_a_hello_that_cannot_be_read_is_refused_and_dialled_again(hello: Any, mo
 
 def test_a_client_that_found_no_gateway_may_be_entered_again(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house:
-            client, port = house.client(), house.port
-            await house.stop()
+        async with running(tmp_path) as gateway:
+            client, port = gateway.client(), gateway.port
+            await gateway.stop()
             with pytest.raises(CannotConnect):
                 await client.__aenter__()
             async with running(tmp_path, port=port), client:

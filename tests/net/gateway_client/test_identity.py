@@ -79,12 +79,12 @@ def test_a_broken_identity_file_stops_us_and_stays(tmp_path: Path) -> None:
 
 def test_an_introduction_signs_the_challenge() -> None:
     device = DeviceIdentity(SEED)
-    told = ClientProfile(client=TUI, scopes=("operator.read", "operator.write"))
+    profile = ClientProfile(client=TUI, scopes=("operator.read", "operator.write"))
     challenge = Challenge("11111111-2222-3333-4444-555555555555", 1700000000000)
-    connect = told.build_connect(challenge, Credentials(token="testtoken123"), device)
+    connect = profile.build_connect(challenge, Credentials(token="testtoken123"), device)
     assert connect.device is not None
     assert connect.device.signature == V3
-    assert told.build_connect(challenge, Credentials(token="t"), None).device is None
+    assert profile.build_connect(challenge, Credentials(token="t"), None).device is None
 
 
 def test_a_gateways_token_is_kept_for_that_gateway_and_role(tmp_path: Path) -> None:

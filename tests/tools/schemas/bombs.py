@@ -143,7 +143,7 @@ BOMBS: dict[str, Bomb] = {
     "unevaluated, all": Bomb(SCHEMA + "with its references followed.*less often", lambda: unevaluated("allOf")),
     "unevaluated, any": Bomb(SCHEMA + "with its references followed.*less often", lambda: unevaluated("anyOf")),
     "unevaluated, if": Bomb(SCHEMA + "with its references followed.*less often", lambda: unevaluated("if")),
-    "a long chain": Bomb(SCHEMA + "more than 100 of its parts stand within each other", lambda: long_chain(300)),
+    "a long chain": Bomb(SCHEMA + "more than 100 of its parts are within each other", lambda: long_chain(300)),
     "a chain in deep arguments": Bomb(
         ARGUMENTS + "are nested too deeply.*flatter", lambda: long_chain(48), lambda: nested(115)
     ),

@@ -14,12 +14,12 @@ from ...core.ports import NULL_CONTEXT, CallContext
 from ...core.signal import Signal
 from ...net.tasks import Tasks
 from ...protocol import header_params, mcp
-from ...protocol.jsonrpc import JsonRpcError
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest
 from ...protocol.mcp_results import read_result, read_tool
 from .entry import CONNECT_WAIT, REQUEST_WAIT, Era
 from .http import BadHttpStatus
-from .outgoing_call import REFUSED_CODE, OutgoingCall, decline, plain_answer
-from .transport import McpTransport, OutgoingRequest, SessionLost, is_tools_change
+from .outgoing_call import REFUSED_CODE, OutgoingCall, answer_without_caller
+from .transport import TOOLS_CHANGED, McpTransport, OutgoingRequest, SessionLost, result_or_raise
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ LISTEN_WAIT: Final = 2.0  # seconds an event stream may take to open before we c
 CHANGE_DEBOUNCE: Final = 0.05  # seconds in which several changes of a list count as one
 
 CLIENT_INFO: Final = {"name": "openclaw-mcp", "version": __version__}
-HANDSHAKE_CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}}
+HANDSHAKE_CAPABILITIES: Final[dict[str, dict[str, dict[str, str]]]] = {"elicitation": {"form": {}, "url": {}}}
 """Declared in a handshake, which comes before any call: for a caller that can't be asked the answer is `cancel`."""
 
 
@@ -61,8 +61,8 @@ class McpClient:
         self.tools: Sequence[ToolSpec] = ()
         self.stateless = False
         self.version = ""
-        self.info: Json = {}
-        self.capabilities: Json = {}
+        self._has_tools = False
+        self._announces_changes = False
         self._transport = transport
         self._era: Era = era
         self._connect_wait = connect_wait
@@ -143,7 +143,7 @@ class McpClient:
             async with asyncio.timeout(self._connect_wait * PROBE_SHARE if probing else None):
                 found = await self._request_discovery()
         except (JsonRpcError, TimeoutError, ToolUnavailable) as exc:
-            # Whatever is no failure of the network may be an older server's way to say that it lacks the method.
+            # Any failure but one of the network may be an older server's way to say that it lacks the method.
             if probing and self.close_reason:
                 raise ProbeKilledServer(str(exc)) from exc
             if not probing or not _may_be_handshake_only(exc):
@@ -152,8 +152,7 @@ class McpClient:
         versions = found.get("supportedVersions") if found is not None else None
         # Some older servers answer any unknown method with success: only the version in the list counts.
         if found is not None and type(versions) is list and self.version in versions:
-            self.info = _as_object(_as_object(found.get("_meta")).get(mcp.SERVER_INFO) or found.get("serverInfo"))
-            self.capabilities = _as_object(found.get("capabilities"))
+            self._apply_capabilities(found.get("capabilities"))
             return True
         if not probing:
             raise ToolUnavailable(f"{self.name} does not speak {self.version}; set its `protocol` to auto")
@@ -162,12 +161,12 @@ class McpClient:
 
     async def _request_discovery(self) -> Json:
         try:
-            return await self._request("server/discover", {}, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+            return await self._request("server/discover", {})
         except JsonRpcError as exc:
             supported = exc.data.get("supported") if type(exc.data) is dict else None
             if exc.code != mcp.UNSUPPORTED_VERSION or type(supported) is not list or self.version not in supported:
                 raise
-            return await self._request("server/discover", {}, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+            return await self._request("server/discover", {})
 
     async def _handshake(self) -> None:
         self.stateless = False
@@ -176,24 +175,29 @@ class McpClient:
             "capabilities": HANDSHAKE_CAPABILITIES,
             "clientInfo": CLIENT_INFO,
         }
-        answer = await self._request("initialize", params, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+        answer = await self._request("initialize", params)
         version = answer.get("protocolVersion")
         if version not in mcp.HANDSHAKE_VERSIONS:
             raise ToolUnavailable(f"{self.name} speaks MCP {str(version)[:40]!r}, which we do not know")
         self.version = version
-        self.info = _as_object(answer.get("serverInfo"))
-        self.capabilities = _as_object(answer.get("capabilities"))
+        self._apply_capabilities(answer.get("capabilities"))
         await self._transport.set_protocol_version(version)
-        await self._transport.notify("notifications/initialized", {})
+        await self._transport.notify(JsonRpcNotification("notifications/initialized", {}))
+
+    def _apply_capabilities(self, declared: Any) -> None:
+        tools = declared.get("tools") if type(declared) is dict else None
+        # A server that declares nothing at all may still have tools.
+        self._has_tools = type(declared) is not dict or not declared or "tools" in declared
+        self._announces_changes = type(tools) is dict and tools.get("listChanged") is True
 
     # ---- the list, and its changes ----
 
     async def _load_tools(self) -> None:
         tools: list[ToolSpec] = []
         params: Json = {}
-        if "tools" in self.capabilities or not self.capabilities:
+        if self._has_tools:
             for _ in range(MAX_PAGES):
-                page = await self._request("tools/list", params, OutgoingCall(NULL_CONTEXT, _NO_CALLER))
+                page = await self._request("tools/list", params)
                 tools += self._read_tools(page.get("tools"))
                 cursor = page.get("nextCursor")
                 if type(cursor) is not str or len(tools) >= MAX_TOOLS:
@@ -217,8 +221,7 @@ class McpClient:
 
     async def _start_listener(self) -> None:
         """Before the first list, so that no change is missed, nor a request of the server's on that stream."""
-        changes = _as_object(self.capabilities.get("tools")).get("listChanged") is True
-        if self.stateless and not changes:
+        if self.stateless and not self._announces_changes:
             return
         listening = self._tasks.spawn(self._listen(), name="listening to list changes")
         listening.add_done_callback(lambda _: self._listen_ready.set())
@@ -251,7 +254,9 @@ class McpClient:
             return await self._transport.listen(self, self._listen_ready.set)
         params = {"notifications": {"toolsListChanged": True}}
         try:
-            await self._transport.request(self._build_request("subscriptions/listen", params, _NO_CALL), self)
+            result_or_raise(
+                await self._transport.request(self._build_request(mcp.LISTEN_METHOD, params, _NO_CALL), self)
+            )
         except JsonRpcError as exc:
             logger.debug("MCP server %s: no event stream (error %d)", self.name, exc.code)
             return False
@@ -279,23 +284,19 @@ class McpClient:
 
     # ---- ServerMessageHandler: what belongs to no call we know of ----
 
-    def on_notification(self, method: str, params: Json) -> None:
-        if is_tools_change(method):
+    def on_notification(self, notification: JsonRpcNotification) -> None:
+        if notification.method == TOOLS_CHANGED:
             self._schedule_refresh()
-        elif method == "notifications/subscriptions/acknowledged":
+        elif notification.method == "notifications/subscriptions/acknowledged":
             self._listen_ready.set()
 
-    async def on_request(self, method: str, params: Json) -> Json:
+    async def on_request(self, request: JsonRpcRequest) -> Json:
         """A pipe does not say which call a question belongs to: it is asked only if it can't reach another caller."""
-        if method == "ping":
-            return {}
         callers = {call.caller for call in self._calls}
+        if request.method == "ping" or not callers:
+            return answer_without_caller(request.method)
         if len(callers) == 1:
-            return await next(reversed(self._calls)).on_request(method, params)
-        if not callers:
-            return (
-                decline(method) if method.startswith(("elicitation/", "sampling/", "roots/")) else plain_answer(method)
-            )
+            return await next(reversed(self._calls)).on_request(request)
         raise JsonRpcError(REFUSED_CODE, "Several callers are waiting, and the question does not say whose it is")
 
     @contextlib.asynccontextmanager
@@ -328,14 +329,15 @@ class McpClient:
             params["requestState"] = result["requestState"]
         return params
 
-    async def _request(self, method: str, params: Json, call: OutgoingCall) -> Json:
-        """Raises RpcError, ToolError, TimeoutError."""
+    async def _request(self, method: str, params: Json, call: OutgoingCall | None = None) -> Json:
+        """Raises JsonRpcError, ToolError, TimeoutError."""
+        call = call or OutgoingCall(NULL_CONTEXT, _NO_CALLER)
         request = self._build_request(method, params, call)
         task = call.task = asyncio.current_task()
         try:
             async with asyncio.timeout(self._request_wait) as call.timeout:
                 call.timeout_seconds = self._request_wait
-                return await self._transport.request(request, _CallMessageHandler(call, self))
+                return result_or_raise(await self._transport.request(request, _CallMessageHandler(call, self)))
         except asyncio.CancelledError:
             if call.abort_error is not None and task is not None and not task.uncancel():
                 raise call.abort_error from None
@@ -360,8 +362,8 @@ class McpClient:
     def _to_tool_error(self, exc: JsonRpcError) -> ToolError:
         """The server's refusal in its own text, bounded."""
         if exc.code == mcp.MISSING_CAPABILITY and type(exc.data) is dict:
-            needed = _as_object(exc.data.get("requiredCapabilities"))
-            capability = next(iter(needed), "elicitation")
+            needed = exc.data.get("requiredCapabilities")
+            capability = next(iter(needed), "elicitation") if type(needed) is dict else "elicitation"
             return CannotAsk(f"{self.name} needs a client that declares {capability!r}", capability=capability)
         return ToolError(f"{self.name}: {self._redact(exc.message)[:MAX_REASON_LENGTH]} (MCP error {exc.code})")
 
@@ -375,11 +377,11 @@ class _CallMessageHandler:
         self._call = call
         self._client = client
 
-    def on_notification(self, method: str, params: Json) -> None:
-        (self._client if is_tools_change(method) else self._call).on_notification(method, params)
+    def on_notification(self, notification: JsonRpcNotification) -> None:
+        (self._client if notification.method == TOOLS_CHANGED else self._call).on_notification(notification)
 
-    async def on_request(self, method: str, params: Json) -> Json:
-        return await self._call.on_request(method, params)
+    async def on_request(self, request: JsonRpcRequest) -> Json:
+        return await self._call.on_request(request)
 
 
 _NO_CALLER = Caller(kind="local", name="")
@@ -390,7 +392,3 @@ def _may_be_handshake_only(exc: Exception) -> bool:
     if isinstance(exc, BadHttpStatus):
         return exc.status not in (401, 403) and not 300 <= exc.status < 400
     return not isinstance(exc, ToolUnavailable)
-
-
-def _as_object(value: Any) -> Json:
-    return value if type(value) is dict else {}

@@ -23,7 +23,6 @@ Era = Literal["auto", "handshake", "stateless"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_HTTP = {"http": "streamable-http", "streamable-http": "streamable-http", "sse": "sse"}
 
 
 class BadServerEntry(OpenClawError):
@@ -112,28 +111,26 @@ class _EntryReader:
         self.secrets: set[str] = set()
 
     def read_target(self) -> ServerProgram | ServerAddress:
-        command, url = self._value.get("command"), self._value.get("url")
+        command: Any = self._value.get("command")
+        url: Any = self._value.get("url")
         if (command is None) == (url is None):
             raise self._error("needs either `command` or `url`")
         if command is not None:
             return self._read_program(command)
         kind = self._value.get("transport", self._value.get("type", "http"))
-        if kind not in _HTTP:
-            raise self._error("`transport` must be streamable-http")
-        if _HTTP[kind] == "sse":
+        if kind == "sse":
             raise self._error("`transport` sse was retired by MCP in 2025; use the server's streamable-http address")
+        self._require(kind in ("http", "streamable-http"), "transport", "streamable-http")
         if "auth" in self._value:
             raise self._error("`auth` is not supported yet; put a token into `headers` instead")
-        if type(url) is not str or not url.startswith(("http://", "https://")):
-            raise self._error("`url` must be an http:// or https:// address")
+        valid = type(url) is str and url.startswith(("http://", "https://"))
+        self._require(valid, "url", "an http:// or https:// address")
         return ServerAddress(url=self._expand_variables(url, "url"), headers=self._read_pairs("headers"))
 
     def _read_program(self, command: Any) -> ServerProgram:
-        if type(command) is not str or not command:
-            raise self._error("`command` must be a program's name or path")
+        self._require(type(command) is str and command != "", "command", "a program's name or path")
         cwd = self._value.get("cwd", self._value.get("workingDirectory"))
-        if cwd is not None and type(cwd) is not str:
-            raise self._error("`cwd` must be a folder")
+        self._require(cwd is None or type(cwd) is str, "cwd", "a folder")
         cwd = None if cwd is None else str(Path(cwd).expanduser())
         if "/" in command:
             command = str(Path(cwd or "", Path(command).expanduser()))
@@ -145,38 +142,35 @@ class _EntryReader:
         )
 
     def read_era(self) -> Era:
-        era = self._value.get("protocol", "auto")
-        if era not in ("auto", "handshake", "stateless"):
-            raise self._error("`protocol` must be auto, handshake or stateless")
-        return era  # type: ignore[no-any-return]  # checked the line above
+        era: Era = self._value.get("protocol", "auto")
+        self._require(era in ("auto", "handshake", "stateless"), "protocol", "auto, handshake or stateless")
+        return era
 
     def read_flag(self, key: str, *, default: bool) -> bool:
-        value = self._value.get(key, default)
-        if type(value) is not bool:
-            raise self._error(f"`{key}` must be true or false")
+        value: bool = self._value.get(key, default)
+        self._require(type(value) is bool, key, "true or false")
         return value
 
     def read_object(self, key: str) -> Json:
-        value = self._value.get(key) or {}
-        if type(value) is not dict:
-            raise self._error(f"`{key}` must be an object")
+        value: Json = self._value.get(key) or {}
+        self._require(type(value) is dict, key, "an object")
         return value
 
     def read_strings(self, key: str) -> list[str] | None:
-        value = self._value.get(key)
-        if value is None:
-            return None
-        if type(value) is not list or not all(type(item) is str for item in value):
-            raise self._error(f"`{key}` must be a list of strings")
+        value: list[str] | None = self._value.get(key)
+        valid = value is None or (type(value) is list and all(type(item) is str for item in value))
+        self._require(valid, key, "a list of strings")
         return value
 
     def read_seconds(self, key: str, default: float) -> float:
-        value = self._value.get(key)
-        if value is None:
-            return default
-        if type(value) not in (int, float) or not 0 < value <= MAX_WAIT * 1000:
-            raise self._error(f"`{key}` must be milliseconds, more than 0 and at most a day")
-        return float(value) / 1000
+        value = self._value.get(key, default * 1000)
+        valid = type(value) in (int, float) and 0 < value <= MAX_WAIT * 1000
+        self._require(value is None or valid, key, "milliseconds, more than 0 and at most a day")
+        return default if value is None else float(value) / 1000
+
+    def _require(self, valid: bool, key: str, needed: str) -> None:
+        if not valid:
+            raise self._error(f"`{key}` must be {needed}")
 
     def _read_pairs(self, key: str) -> dict[str, str]:
         pairs = {}

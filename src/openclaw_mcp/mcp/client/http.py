@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import ToolError, ToolUnavailable
-from ...core.model import Json
 from ...net.http_client.connection import ResponseTooLarge
 from ...net.tasks import Tasks
 from ...protocol import jsonrpc
-from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
+from ...protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from ...protocol.sse import SseEvent, SseEventTooLong, SseParser
 from .entry import ServerAddress
-from .transport import OutgoingRequest, ServerMessageHandler, SessionLost, result_or_raise
+from .transport import OutgoingRequest, ServerMessageHandler, SessionLost, encode_answer
 
 if TYPE_CHECKING:
     import httpx
@@ -69,7 +68,7 @@ class McpHttpTransport:
             verify=self._address.url.startswith("https:"),  # reading the certificates takes longer than the first call
         )
 
-    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> Json:
+    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> JsonRpcResponse:
         body = jsonrpc.encode_request(request.id, request.method, request.params)
         headers = {**self._session, **request.headers} if request.handshake else request.headers
         if request.method == "initialize":
@@ -82,11 +81,11 @@ class McpHttpTransport:
         except asyncio.CancelledError:
             # In the stateless era the closed stream cancels it.
             if request.handshake and request.method != "initialize":
-                self._start_send(self.notify("notifications/cancelled", {"requestId": request.id}))
+                self._start_send(self.notify(JsonRpcNotification("notifications/cancelled", {"requestId": request.id})))
             raise
 
-    async def notify(self, method: str, params: Json) -> None:
-        await self._send(jsonrpc.encode_notification(method, params))
+    async def notify(self, notification: JsonRpcNotification) -> None:
+        await self._send(jsonrpc.encode_notification(notification.method, notification.params))
 
     async def set_protocol_version(self, version: str) -> None:
         self._session["mcp-protocol-version"] = version
@@ -116,7 +115,7 @@ class McpHttpTransport:
 
     async def _read_answer(
         self, response: "httpx.Response", request: OutgoingRequest, handler: ServerMessageHandler
-    ) -> Json:
+    ) -> JsonRpcResponse:
         if response.status_code == 200 and _is_stream(response):
             return await self._follow(response, request, handler)
         if response.status_code in (401, 403):
@@ -125,12 +124,12 @@ class McpHttpTransport:
         message = jsonrpc.decode_message(body)
         if isinstance(message, JsonRpcResponse):
             self._check_old_session(response.status_code, message)
-            return result_or_raise(message)
+            return message
         raise self._status_error(response.status_code)
 
     async def _follow(
         self, response: "httpx.Response", request: OutgoingRequest, handler: ServerMessageHandler
-    ) -> Json:
+    ) -> JsonRpcResponse:
         """The answer on a stream; a handshake-era server may end the stream and send the rest when we come back."""
         last: str | None = None
         wait, silent = FIRST_RETRY, 0
@@ -144,7 +143,7 @@ class McpHttpTransport:
                         silent = 0 if event.data else silent
                         answer = self._handle_event(event, handler)
                         if answer is not None and answer.id == request.id:
-                            return result_or_raise(answer)
+                            return answer
             except ToolUnavailable:
                 if last is None or not request.handshake:
                     raise
@@ -167,18 +166,14 @@ class McpHttpTransport:
         match jsonrpc.decode_message(event.data):
             case JsonRpcResponse() as response:
                 return response
-            case JsonRpcNotification(method=method, params=params):
-                handler.on_notification(method, params)
+            case JsonRpcNotification() as notification:
+                handler.on_notification(notification)
             case JsonRpcRequest() as request:
                 self._start_send(self._answer(request, handler))
         return None
 
     async def _answer(self, request: JsonRpcRequest, handler: ServerMessageHandler) -> None:
-        try:
-            message = jsonrpc.encode_result(request.id, await handler.on_request(request.method, request.params))
-        except JsonRpcError as exc:
-            message = jsonrpc.encode_error(request.id, exc)
-        await self._send(message)
+        await self._send(await encode_answer(handler, request))
 
     async def _read_events(self, response: "httpx.Response") -> AsyncGenerator[SseEvent, None]:
         events = SseParser(limit=MAX_ANSWER_BYTES)

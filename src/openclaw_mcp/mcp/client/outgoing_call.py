@@ -11,7 +11,7 @@ from ...core.model import Caller, InputRequest, Json
 from ...core.ports import CallContext
 from ...net.tasks import Tasks
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import JsonRpcError
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest
 
 PERSON_WAIT: Final = 600.0  # seconds a person may take over a question; the call's own timeout is paused meanwhile
 UPDATE_WAIT: Final = 2.0  # seconds that updates already on their way to the caller get before the result
@@ -40,17 +40,18 @@ class OutgoingCall:
 
     def capabilities(self) -> Json:
         """What this caller's client can be asked, as the protocol names it."""
-        able: Json = {}
-        if self.context.can_ask("elicitation"):
-            able["elicitation"] = {"form": {}}
-            if self.context.can_ask("elicitation", "url"):
-                able["elicitation"]["url"] = {}
-        able.update({name: {} for name in ("sampling", "roots") if self.context.can_ask(name)})
+        names = [name for name in ("elicitation", "sampling", "roots") if self.context.can_ask(name)]
+        able: Json = {name: {} for name in names}
+        if "elicitation" in able:
+            able["elicitation"] = (
+                {"form": {}, "url": {}} if self.context.can_ask("elicitation", "url") else {"form": {}}
+            )
         return able
 
     # ---- updates ----
 
-    def on_notification(self, method: str, params: Json) -> None:
+    def on_notification(self, notification: JsonRpcNotification) -> None:
+        method, params = notification.method, notification.params
         if method == "notifications/progress":
             self._reset_timeout()
             value, total, message = params.get("progress"), params.get("total"), params.get("message")
@@ -92,22 +93,23 @@ class OutgoingCall:
             params = value.get("params", {}) if type(value) is dict else {}
             if method not in QUESTION_METHODS or type(params) is not dict:
                 raise ToolError("the server asks something that is no question of MCP's")
-            names[key] = self._question_key(method, params)
-            asks[names[key]] = InputRequest(method, params)
+            question = InputRequest(method, params)
+            names[key] = self._question_key(question)
+            asks[names[key]] = question
         answers = await self._ask_caller(asks)
         return {key: answers[name] for key, name in names.items()}
 
-    async def on_request(self, method: str, params: Json) -> Json:
+    async def on_request(self, request: JsonRpcRequest) -> Json:
         """A handshake-era server's request."""
-        if method not in QUESTION_METHODS:
-            return plain_answer(method)
-        question = InputRequest(method, params)  # type: ignore[arg-type]  # checked the line above
+        if request.method not in QUESTION_METHODS:
+            return answer_without_caller(request.method)
+        question = InputRequest(request.method, request.params)  # type: ignore[arg-type]  # checked the line above
         self._reset_timeout(pause=True)
         try:
-            name = self._question_key(method, params)
+            name = self._question_key(question)
             return (await self._ask_caller({name: question}))[name]
         except CannotAsk:
-            return decline(method)
+            return answer_without_caller(request.method)
         except InputRequired as exc:
             # The caller will send the call again with the answer at hand: this one is over, here and at the server.
             self._abort(exc)
@@ -122,14 +124,16 @@ class OutgoingCall:
             async with asyncio.timeout(PERSON_WAIT):
                 return await self.context.ask(questions)
         except TimeoutError:
-            raise ToolUnavailable(f"nobody answered within {PERSON_WAIT:g} s") from None
+            raise ToolUnavailable(f"the client did not answer within {PERSON_WAIT:g} s") from None
 
-    def _question_key(self, method: str, params: Json) -> str:
+    def _question_key(self, question: InputRequest) -> str:
         """A question's key: the same when the call is made again, and another as soon as the question is another."""
         self._question_count += 1
         if self._question_count > MAX_QUESTIONS:
             raise ToolError(f"the server asks more than {MAX_QUESTIONS} questions in one call")
-        asked = jsonrpc.encode([method, params.get("message"), params.get("requestedSchema"), params.get("messages")])
+        params = question.params
+        shown = [question.method, *(params.get(key) for key in ("message", "requestedSchema", "messages"))]
+        asked = jsonrpc.encode(shown)
         return f"q{self._question_count}-{hashlib.sha256(asked).hexdigest()[:12]}"
 
     def _abort(self, error: OpenClawError) -> None:
@@ -144,18 +148,15 @@ class OutgoingCall:
                 self.timeout.reschedule(None if pause else asyncio.get_running_loop().time() + self.timeout_seconds)
 
 
-def plain_answer(method: str) -> Json:
-    """The answer to a request that no caller is asked for. Raises JsonRpcError."""
+def answer_without_caller(method: str) -> Json:
+    """The answer to a request for which no caller is, or can be, asked. Raises JsonRpcError where there is none."""
     if method == "ping":
         return {}
-    raise JsonRpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
-
-
-def decline(method: str) -> Json:
-    """The answer when no caller can be asked. Raises JsonRpcError where the protocol has none."""
     if method == "elicitation/create":
         return {"action": "cancel"}
-    raise JsonRpcError(REFUSED_CODE, "Nobody on this connection can answer that")
+    if method in QUESTION_METHODS:
+        raise JsonRpcError(REFUSED_CODE, "No client on this connection can answer that")
+    raise JsonRpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
 async def _ignore_errors(work: Coroutine[Any, Any, None]) -> None:

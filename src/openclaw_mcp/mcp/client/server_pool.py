@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final
 
 from ...core.errors import OpenClawError
@@ -99,9 +98,7 @@ class McpServerPool:
     async def __aenter__(self) -> "McpServerPool":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

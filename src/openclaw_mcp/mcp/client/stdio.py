@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...core.errors import ToolBusy, ToolUnavailable
-from ...core.model import Json
 from ...core.ports import ProcessGuard
 from ...net.process_streams import Input, KeptOutput, Output
 from ...net.processes import Ending, Process, ProcessStartError, start_process
@@ -18,7 +17,7 @@ from ...protocol import jsonrpc
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from ...protocol.lines import LineSplitter
 from .entry import ServerProgram
-from .transport import OutgoingRequest, ServerMessageHandler, result_or_raise
+from .transport import OutgoingRequest, ServerMessageHandler, encode_answer
 
 MAX_LINE_LENGTH: Final = 64 << 20  # bytes; a file in base64 fits, a runaway server does not fill our memory
 MAX_UNSENT: Final = 64 << 20  # bytes waiting for a server that does not read
@@ -30,7 +29,7 @@ ENDING: Final = Ending(eof_grace=2.0, term_grace=2.0, kill_grace=1.0, kill_wait=
 
 
 class McpStdioTransport:
-    """A `Transport`. The child leads a process group of its own, which is gone when `aclose` returns."""
+    """A `McpTransport`. The child leads a process group of its own, which is gone when `aclose` returns."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class McpStdioTransport:
         self._lines = LineSplitter(limit=MAX_LINE_LENGTH)
         self._stdin = Input(lambda: self._close_later("input"))
         self._stderr = KeptOutput(tail=STDERR_TAIL)
-        self._pending: dict[int, tuple[asyncio.Future[Json], ServerMessageHandler]] = {}
+        self._pending: dict[int, tuple[asyncio.Future[JsonRpcResponse], ServerMessageHandler]] = {}
         self._answer_tasks: dict[Any, asyncio.Task[None]] = {}
         self._process: Process | None = None
         self._tasks = Tasks(f"mcp server {name}")
@@ -73,10 +72,10 @@ class McpStdioTransport:
         self.close_reason = None
         self._tasks.spawn(self._watch_exit(process), name="exit")
 
-    # ---- Transport ----
+    # ---- McpTransport ----
 
-    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> Json:
-        answer: asyncio.Future[Json] = self._loop.create_future()
+    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> JsonRpcResponse:
+        answer: asyncio.Future[JsonRpcResponse] = self._loop.create_future()
         self._send(jsonrpc.encode_request(request.id, request.method, request.params))
         self._pending[request.id] = (answer, handler)
         try:
@@ -90,8 +89,8 @@ class McpStdioTransport:
         finally:
             del self._pending[request.id]
 
-    async def notify(self, method: str, params: Json) -> None:
-        self._send(jsonrpc.encode_notification(method, params))
+    async def notify(self, notification: JsonRpcNotification) -> None:
+        self._send(jsonrpc.encode_notification(notification.method, notification.params))
 
     async def set_protocol_version(self, version: str) -> None:
         return
@@ -131,50 +130,38 @@ class McpStdioTransport:
     def _handle_line(self, line: bytes | bytearray, handler: ServerMessageHandler) -> None:
         match jsonrpc.decode_message(line):
             case JsonRpcResponse(id=id) as response:
-                self._resolve_response(id, response)
-            case JsonRpcNotification(method=method, params=params):
-                self._handle_notification(method, params, handler)
+                waiting = self._pending.get(id) if type(id) is int else None
+                if waiting is not None and not waiting[0].done():
+                    waiting[0].set_result(response)
+            case JsonRpcNotification() as notification:
+                self._handle_notification(notification, handler)
             case JsonRpcRequest() as request:
                 self._start_answer(request, handler)
             case _:
                 # Not a message: many servers print a banner before they learn not to.
                 self._stderr.data_received(b"stdout: " + line[:200] + b"\n")
 
-    def _resolve_response(self, id: Any, response: JsonRpcResponse) -> None:
-        waiting = self._pending.get(id) if type(id) is int else None
-        if waiting is None or waiting[0].done():
-            return
-        try:
-            waiting[0].set_result(result_or_raise(response))
-        except JsonRpcError as exc:
-            waiting[0].set_exception(exc)
-
-    def _handle_notification(self, method: str, params: Json, handler: ServerMessageHandler) -> None:
-        if method == "notifications/cancelled":
-            id = params.get("requestId")
-            task = self._answer_tasks.get(id) if isinstance(id, str | int) else None
-            if task is not None:
+    def _handle_notification(self, notification: JsonRpcNotification, handler: ServerMessageHandler) -> None:
+        if notification.method == "notifications/cancelled":
+            id = notification.params.get("requestId")
+            if isinstance(id, str | int) and (task := self._answer_tasks.get(id)) is not None:
                 task.cancel()
             return
-        token = params.get("progressToken")
+        token = notification.params.get("progressToken")
         waiting = self._pending.get(token) if type(token) is int else None
-        (waiting[1] if waiting is not None else handler).on_notification(method, params)
+        (waiting[1] if waiting is not None else handler).on_notification(notification)
 
     def _start_answer(self, request: JsonRpcRequest, handler: ServerMessageHandler) -> None:
         if len(self._answer_tasks) >= MAX_QUESTIONS or request.id in self._answer_tasks:
-            self._reply(
-                jsonrpc.encode_error(request.id, JsonRpcError(jsonrpc.INTERNAL_ERROR, "too many questions at once"))
-            )
+            refusal = JsonRpcError(jsonrpc.INTERNAL_ERROR, "too many questions at once")
+            self._reply(jsonrpc.encode_error(request.id, refusal))
             return
         task = self._tasks.spawn(self._answer(request, handler), name=f"answer to {request.method}")
         self._answer_tasks[request.id] = task
         task.add_done_callback(lambda _: self._answer_tasks.pop(request.id, None))
 
     async def _answer(self, request: JsonRpcRequest, handler: ServerMessageHandler) -> None:
-        try:
-            self._reply(jsonrpc.encode_result(request.id, await handler.on_request(request.method, request.params)))
-        except JsonRpcError as exc:
-            self._reply(jsonrpc.encode_error(request.id, exc))
+        self._reply(await encode_answer(handler, request))
 
     # ---- bytes out, and the end ----
 
@@ -209,7 +196,7 @@ class McpStdioTransport:
     def _stderr_excerpt(self) -> str:
         lines = self._stderr.lines()[-STDERR_TAIL_LINES:]
         printable = "".join(char if char.isprintable() else " " for char in " | ".join(lines))
-        return f"; it last said: {self._redact(printable)}" if lines else ""
+        return f"; its last output was: {self._redact(printable)}" if lines else ""
 
 
 def _format_exit(status: int | None) -> str:

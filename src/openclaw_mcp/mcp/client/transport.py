@@ -1,14 +1,14 @@
 """What the client needs from a pipe or an HTTP connection, and how the server's own messages come back."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from ...core.errors import ToolUnavailable
 from ...core.model import Json
-from ...protocol import mcp
-from ...protocol.jsonrpc import INTERNAL_ERROR, JsonRpcError, JsonRpcResponse
+from ...protocol import jsonrpc, mcp
+from ...protocol.jsonrpc import INTERNAL_ERROR, JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 
 
 class OutgoingRequest(Struct, frozen=True):
@@ -30,10 +30,10 @@ class SessionLost(ToolUnavailable):
 class ServerMessageHandler(Protocol):
     """Gets what a server sends besides its answers."""
 
-    def on_notification(self, method: str, params: Json) -> None:
+    def on_notification(self, notification: JsonRpcNotification) -> None:
         """A notification. Must not block."""
 
-    async def on_request(self, method: str, params: Json) -> Json:
+    async def on_request(self, request: JsonRpcRequest) -> Json:
         """A request of the server's (handshake era). Raises JsonRpcError."""
 
 
@@ -45,10 +45,10 @@ class McpTransport(Protocol):
     async def open(self, handler: ServerMessageHandler) -> None:
         """Raises ToolUnavailable. `handler` gets what belongs to no request."""
 
-    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> Json:
-        """The result. Raises JsonRpcError, ToolUnavailable. Being cancelled cancels it at the server."""
+    async def request(self, request: OutgoingRequest, handler: ServerMessageHandler) -> JsonRpcResponse:
+        """The answer. Raises ToolUnavailable. Being cancelled cancels it at the server."""
 
-    async def notify(self, method: str, params: Json) -> None: ...
+    async def notify(self, notification: JsonRpcNotification) -> None: ...
 
     async def set_protocol_version(self, version: str) -> None:
         """The handshake is done, in this version."""
@@ -74,5 +74,12 @@ def result_or_raise(response: JsonRpcResponse) -> Json:
     )
 
 
-def is_tools_change(method: str) -> bool:
-    return method == mcp.LIST_CHANGE_NOTIFICATIONS["toolsListChanged"]
+async def encode_answer(handler: ServerMessageHandler, request: JsonRpcRequest) -> bytes:
+    """The answer to a request of the server's, as it is sent."""
+    try:
+        return jsonrpc.encode_result(request.id, await handler.on_request(request))
+    except JsonRpcError as exc:
+        return jsonrpc.encode_error(request.id, exc)
+
+
+TOOLS_CHANGED: Final = mcp.LIST_CHANGE_NOTIFICATIONS["toolsListChanged"]

@@ -49,7 +49,7 @@ VERSION_PLACEHOLDER = "@VERSION@"
 def serve(first_replies: FirstReplies, load: Callable[[], RunServer]) -> None:
     """Answer the opening exchange while `load` imports the real server, then hand the pipe over to it."""
     wire = os.dup(1)
-    os.dup2(2, 1)  # everything printed to stdout from now on goes to stderr, never to the client
+    os.dup2(2, 1)  # everything printed to stdout from now on is sent to stderr, never to the client
     loader = _Loader(load)
     pending, initialize = b"", None
     while True:
@@ -104,36 +104,26 @@ def answer(first_replies: FirstReplies, line: bytes) -> tuple[bytes | None, dict
 
 
 def _find_result(first_replies: FirstReplies, method: Any, params: dict[str, Any]) -> str | None:
-    meta = params.get("_meta")
     if method == "initialize":
         version = params.get("protocolVersion")
         if type(version) is not str:
             return None
         known = version if version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         return first_replies.initialize.replace(VERSION_PLACEHOLDER, known)
-    if type(meta) is dict and _PREFIX + "protocolVersion" in meta:
-        return _find_stateless_result(first_replies, method, params, meta)
-    if method == "ping":
-        return "{}"
-    if method == "tools/list" and params.get("cursor") is None:
-        return first_replies.tools
-    return None
-
-
-def _find_stateless_result(
-    first_replies: FirstReplies, method: Any, params: dict[str, Any], meta: dict[str, Any]
-) -> str | None:
-    proper = (
+    meta: Any = params.get("_meta")
+    stateless = type(meta) is dict and _PREFIX + "protocolVersion" in meta
+    if stateless and not (
         meta[_PREFIX + "protocolVersion"] == STATELESS_VERSION
         and type(meta.get(_PREFIX + "clientCapabilities")) is dict
         and _PREFIX + "logLevel" not in meta
-    )
-    if not proper:
+    ):
         return None
-    if method == "server/discover":
+    if method == "server/discover" and stateless:
         return first_replies.discover
+    if method == "ping" and not stateless:
+        return "{}"
     if method == "tools/list" and params.get("cursor") is None:
-        return first_replies.stateless_tools
+        return first_replies.stateless_tools if stateless else first_replies.tools
     return None
 
 

@@ -5,11 +5,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from ...core.errors import CannotAsk, InputRequired, ToolError, ToolUnavailable
 from ...core.model import Caller, InputRequest, Json
 from ...core.ports import LogLevel
 from ...protocol import jsonrpc, mcp
-from ...protocol.jsonrpc import JsonRpcError, JsonRpcId
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcRequest
 
 if TYPE_CHECKING:
     from .request_state import CallAnswers
@@ -27,19 +29,19 @@ class Peer:
 
     def __init__(self, *, version: str = mcp.DEFAULT_HTTP_VERSION, accepts_requests: bool = False) -> None:
         self.version = version
-        self.capabilities: Json = {}
+        self.capabilities = mcp.NO_CAPABILITIES
         self.log_level: str | None = None
         self.subscriptions: set[str] = set()
         self.accepts_requests = accepts_requests
         self._waiting: dict[Any, asyncio.Future[Json]] = {}
 
-    def apply_initialize(self, params: Json) -> None:
-        """Keep the parameters of `initialize`."""
-        self.version = mcp.negotiate_version(params)
-        capabilities = params.get("capabilities")
-        self.capabilities = capabilities if type(capabilities) is dict else {}
+    def envelope(self, request: JsonRpcRequest) -> mcp.RequestEnvelope:
+        return mcp.handshake_envelope(request, version=self.version, capabilities=self.capabilities)
 
-    async def request(self, method: str, params: Json, *, write: WriteMessage) -> Json:
+    def apply_initialize(self, params: mcp.InitializeParams) -> None:
+        self.version, self.capabilities = params.version, params.capabilities
+
+    async def request(self, question: InputRequest, *, write: WriteMessage) -> Json:
         """Ask the client something and wait for its answer."""
         if len(self._waiting) >= MAX_QUESTIONS:
             raise ToolUnavailable("The client has left too many questions unanswered")
@@ -47,11 +49,11 @@ class Peer:
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
         try:
-            await write(jsonrpc.encode_request(id, method, params))
+            await write(jsonrpc.encode_request(id, question.method, _legacy_params(question)))
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await answer
         except TimeoutError:
-            raise ToolUnavailable(f"The client did not answer {method} within {ANSWER_TIMEOUT:g} s") from None
+            raise ToolUnavailable(f"The client did not answer {question.method} within {ANSWER_TIMEOUT:g} s") from None
         finally:
             self._waiting.pop(id, None)
 
@@ -79,17 +81,34 @@ class QuestionsPending(InputRequired):
         self.questions = questions
 
 
+class _Progress(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The parameters of `notifications/progress`."""
+
+    progress_token: str | int
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class _LogMessage(Struct, frozen=True, omit_defaults=True):
+    """The parameters of `notifications/message`."""
+
+    level: LogLevel
+    data: Any
+    logger: str | None = None
+
+
 class Exchange:
     """One request on the way to its answer. A `CallContext` for the tool that serves it."""
 
     __slots__ = (
-        "_close_stream", "_last_progress", "_used_keys", "answers", "caller", "envelope", "headers", "id", "peer",
-        "write",
+        "_close_stream", "_last_progress", "_used_keys", "answers", "caller", "envelope", "headers", "params", "peer",
+        "request", "write",
     )  # fmt: skip
 
     def __init__(
         self,
-        id: JsonRpcId,
+        request: JsonRpcRequest,
         envelope: mcp.RequestEnvelope,
         caller: Caller,
         *,
@@ -98,7 +117,8 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         close_stream: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.id = id
+        self.request = request
+        self.params = request.params
         self.envelope = envelope
         self.caller = caller
         self.peer = peer
@@ -111,40 +131,26 @@ class Exchange:
         self._close_stream = close_stream
         self._last_progress: float | None = None
 
-    async def notify(self, method: str, params: Json) -> None:
-        await self.write(jsonrpc.encode_notification(method, params))
-
     # ---- CallContext ----
 
     async def progress(self, value: float, *, total: float | None = None, message: str | None = None) -> None:
-        token = self.envelope.meta.get("progressToken")
-        if type(token) not in (str, int) or (self._last_progress is not None and value <= self._last_progress):
+        token = self.envelope.progress_token
+        if token is None or (self._last_progress is not None and value <= self._last_progress):
             return
         self._last_progress = value
-        params: Json = {"progressToken": token, "progress": value}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        await self.notify("notifications/progress", params)
+        params = _Progress(token, value, total, message)
+        await self.write(jsonrpc.encode_notification("notifications/progress", params))
 
     async def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
-        wanted = self.envelope.meta.get(mcp.LOG_LEVEL) if self.envelope.stateless else self.peer.log_level or "info"
+        wanted = self.envelope.log_level if self.envelope.stateless else self.peer.log_level or "info"
         if wanted is None or mcp.LOG_LEVELS.index(level) < mcp.LOG_LEVELS.index(wanted):
             return
-        params: Json = {"level": level, "data": data}
-        if logger is not None:
-            params["logger"] = logger
-        await self.notify("notifications/message", params)
+        await self.write(jsonrpc.encode_notification("notifications/message", _LogMessage(level, data, logger)))
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         if not self.envelope.stateless and not self.peer.accepts_requests:
             return False
-        declared = self.envelope.capabilities.get(capability)
-        if type(declared) is not dict:
-            return False
-        # Before there were modes, `{}` meant the form; it still does.
-        return mode != "url" or "url" in declared
+        return self.envelope.capabilities.can_ask(capability, mode)
 
     def require_capabilities(self, questions: Mapping[str, InputRequest]) -> None:
         """Raise CannotAsk unless the client can be asked all of this."""
@@ -156,10 +162,7 @@ class Exchange:
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         self.require_capabilities(questions)
         if not self.envelope.stateless:
-            return {
-                key: await self.peer.request(question.method, _legacy_params(question), write=self.write)
-                for key, question in questions.items()
-            }
+            return {key: await self.peer.request(question, write=self.write) for key, question in questions.items()}
         keys, found = self._match_answers(questions)
         if len(found) < len(questions):
             raise QuestionsPending({keys[key]: question for key, question in questions.items() if key not in found})

@@ -24,7 +24,7 @@ from .http_request import (
     send_text,
 )
 from .server import McpServer
-from .sessions import McpSession, McpSessions
+from .sessions import McpSessions
 
 MAX_LISTENERS: Final = 1000  # clients that listen for changes at one endpoint with slots
 SLOT_WAIT: Final = 0.05  # seconds a request waits for a slot: a burst passes, a jam is reported at once
@@ -120,7 +120,8 @@ class McpHttp:
     async def _serve_handshake(
         self, message: jsonrpc.JsonRpcMessage, headers: HeaderMap, caller: Caller, reply: HttpReply
     ) -> None:
-        session = self._find_session(headers, caller)
+        id = headers.get("mcp-session-id")
+        session = None if id is None or self._sessions is None else self._sessions.find(id, caller)
         if isinstance(message, JsonRpcResponse):
             if session is not None:
                 session.peer.handle_response(message)
@@ -138,7 +139,7 @@ class McpHttp:
             return
         try:
             if message.method == "initialize" and self._sessions is not None:
-                session = self._sessions.create(message.params, caller, self._server)
+                session = self._sessions.create(mcp.read_initialize(message.params), caller, self._server)
                 reply.add_session_id(session.id)
             if session is not None:
                 await session.serve(message, self._server, reply)
@@ -149,12 +150,6 @@ class McpHttp:
             await reply.send_error(exc, status=200)
             return
         await self._request_server.serve_handshake(self._server, message, headers, caller, reply)
-
-    def _find_session(self, headers: HeaderMap, caller: Caller) -> McpSession | None:
-        id = headers.get("mcp-session-id")
-        if id is None or self._sessions is None:
-            return None
-        return self._sessions.find(id, caller)
 
 
 class RequestSlots:

@@ -97,7 +97,11 @@ class HttpAccessRules(Struct, frozen=True, kw_only=True):
         """Check a POST's headers before its body is read. Raises HttpRefusal."""
         length = headers.get("content-length", "0")
         if parse_whole_number(length, maximum=self.largest_body) is None:
-            raise HttpRefusal(413, f"request body too large: at most {self.largest_body} bytes")
+            raise body_too_large(self.largest_body)
+
+
+def body_too_large(max_bytes: int) -> HttpRefusal:
+    return HttpRefusal(413, f"request body too large: at most {max_bytes} bytes")
 
 
 def bearer_auth(token: str, caller: Caller) -> Identify:

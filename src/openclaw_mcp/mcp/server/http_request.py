@@ -5,35 +5,25 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...net import asgi
 from ...net.asgi import Receive, Scope, Send
 from ...net.periodic_sweep import PeriodicSweep
 from ...net.tasks import Tasks
 from ...protocol import header_params, jsonrpc, mcp
-from ...protocol.jsonrpc import (
-    JsonRpcError,
-    JsonRpcId,
-    JsonRpcMessage,
-    JsonRpcRequest,
-    JsonRpcResponse,
-    MalformedMessage,
-)
+from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest, JsonRpcResponse
 from .exchange import Exchange, Peer
-from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal
+from .http_gate import HeaderMap, HttpAccessRules, HttpRefusal, body_too_large
 from .server import McpServer
 
 logger = logging.getLogger(__name__)
 
 BODY_WAIT: Final = 30.0  # seconds a client may take to send its body
-WATCH_AFTER: Final = (
-    0.05  # about so many seconds into a call it is watched: has the client gone? is a sign of life due?
-)
+WATCH_AFTER: Final = 0.05  # seconds, about, after which a call is watched: has the client gone? is a comment due?
 KEEPALIVE_INTERVAL: Final = 15.0  # seconds of silence on a stream before a comment line shows that we are there
 
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
-_JSON = (b"content-type", b"application/json")
 _STREAM: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -80,8 +70,8 @@ class HttpReply:
                 await self.send(start)
             await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def send_result(self, value: Json) -> None:
-        await self.finish(jsonrpc.encode_result(self._id, value), 200)
+    async def send_result(self, result: mcp.McpResult) -> None:
+        await self.finish(jsonrpc.encode_result(self._id, result), 200)
 
     async def send_error(self, exc: JsonRpcError, *, status: int) -> None:
         await self.finish(jsonrpc.encode_error(self._id, exc), status)
@@ -90,7 +80,7 @@ class HttpReply:
         if self._is_streaming:
             await self.send_event(body, more=False)
         else:
-            await send_json(self.send, body, status=status, headers=self._headers)
+            await _send_body(self.send, body, status=status, headers=self._headers)
 
     async def end_without_result(self) -> None:
         """End without a result: the client does not want it any more."""
@@ -108,8 +98,8 @@ class HttpReply:
                 if not leaving.done() and self._accepts_stream:
                     await self.send_raw(b":\r\n\r\n")
 
-    async def run_until_disconnect(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run `work` to its end, or stop it when the client goes; whether it came to its end."""
+    async def run_until_disconnect(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Run `work` to its end, or stop it when the client disconnects; whether it came to its end."""
         try:
             async with asyncio.TaskGroup() as group:
                 running, watching = group.create_task(work), group.create_task(self.watch_client())
@@ -141,13 +131,13 @@ class SingleRequestServer:
 
     async def read_message(
         self, headers: HeaderMap, receive: Receive, send: Send
-    ) -> tuple[JsonRpcMessage, HttpReply] | None:
+    ) -> tuple[jsonrpc.JsonRpcMessage, HttpReply] | None:
         """The message of a POST and its reply; None when it was answered already. Raises HttpRefusal."""
         self._access_rules.check_body(headers)
         accepts_stream = _accepts_stream(headers.get("accept"))
         message = jsonrpc.decode_message(await read_body(receive, self._access_rules.largest_body))
-        if isinstance(message, MalformedMessage):
-            await send_json(send, jsonrpc.encode_error(message.id, message.error), status=400)
+        if isinstance(message, jsonrpc.MalformedMessage):
+            await _send_body(send, jsonrpc.encode_error(message.id, message.error), status=400)
             return None
         id = message.id if isinstance(message, JsonRpcRequest) else 0
         return message, HttpReply(receive, send, accepts_stream=accepts_stream, id=id)
@@ -155,7 +145,7 @@ class SingleRequestServer:
     async def serve_stateless(
         self,
         server: McpServer,
-        message: JsonRpcMessage,
+        message: jsonrpc.JsonRpcMessage,
         headers: HeaderMap,
         repeated_header: str | None,
         caller: Caller,
@@ -168,8 +158,8 @@ class SingleRequestServer:
             except JsonRpcError as exc:
                 await reply.send_error(exc, status=mcp.HTTP_STATUS.get(exc.code, 400))
                 return
-            exchange = Exchange(message.id, envelope, caller, peer=_NO_PEER, write=reply.write, headers=headers)
-            await self._answer(server, exchange, message, reply)
+            exchange = Exchange(message, envelope, caller, peer=_NO_PEER, write=reply.write, headers=headers)
+            await self._answer(server, exchange, reply)
         elif isinstance(message, JsonRpcResponse):
             raise HttpRefusal(400, "the stateless era has no responses from clients")
         else:
@@ -180,15 +170,14 @@ class SingleRequestServer:
     ) -> None:
         """Serve one request of the handshake era by itself, without keeping anything."""
         peer = Peer(version=headers.get("mcp-protocol-version", mcp.DEFAULT_HTTP_VERSION))
-        envelope = mcp.handshake_envelope(request.params, version=peer.version, capabilities={})
-        exchange = Exchange(request.id, envelope, caller, peer=peer, write=reply.write, headers=headers)
-        await self._answer(server, exchange, request, reply)
+        exchange = Exchange(request, peer.envelope(request), caller, peer=peer, write=reply.write, headers=headers)
+        await self._answer(server, exchange, reply)
 
-    async def _answer(self, server: McpServer, exchange: Exchange, request: JsonRpcRequest, reply: HttpReply) -> None:
-        """Serve within the request's own task; it ends when the client goes."""
+    async def _answer(self, server: McpServer, exchange: Exchange, reply: HttpReply) -> None:
+        """Serve within the request's own task; it ends when the client disconnects."""
         watch = _ClientWatch(reply, self._access_rules.max_seconds, self._slow_calls, self._watches)
         try:
-            result = await server.answer(exchange, request.method, request.params)
+            result = await server.answer(exchange)
         except JsonRpcError as exc:
             watch.stop()
             status = mcp.HTTP_STATUS.get(exc.code, 200) if exchange.envelope.stateless else 200
@@ -203,13 +192,13 @@ class SingleRequestServer:
 
 def find_version_error(request: JsonRpcRequest, headers: HeaderMap) -> JsonRpcError | None:
     """What is wrong with a stateless-era request whose headers do not say so."""
-    if "mcp-protocol-version" in headers or not mcp.is_stateless(request.method, request.params):
+    if "mcp-protocol-version" in headers or not mcp.is_stateless(request):
         return None
     return JsonRpcError(mcp.HEADER_MISMATCH, "The MCP-Protocol-Version header is required with such a body")
 
 
 class _ClientWatch:
-    """Watches over a slow call: cancels it when the client goes or the time is up, and keeps its stream alive."""
+    """Watches a slow call: cancels it when the client disconnects or the time is up, and keeps its stream alive."""
 
     __slots__ = ("_cancel_reason", "_max_seconds", "_reply", "_request_task", "_sweep", "_tasks", "_watch_task")
 
@@ -265,11 +254,11 @@ def is_stateless(headers: HeaderMap) -> bool:
 
 
 def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: JsonRpcRequest) -> mcp.RequestEnvelope:
-    """The request's envelope, once its headers agree with its body. Raises RpcError."""
+    """The request's envelope, once its headers agree with its body. Raises JsonRpcError."""
     if repeated_header is not None:
         raise JsonRpcError(mcp.HEADER_MISMATCH, f"The {repeated_header} header appears more than once")
-    header_params.check_headers(headers, request.method, request.params)
-    return mcp.stateless_envelope(request.params)
+    header_params.check_headers(headers, request)
+    return mcp.stateless_envelope(request)
 
 
 def read_headers(scope: Scope) -> tuple[dict[str, str], str | None]:
@@ -286,13 +275,9 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
     try:
         return await asgi.read_body(receive, max_bytes, timeout=BODY_WAIT)
     except asgi.BodyTooLarge:
-        raise _too_large(max_bytes) from None
+        raise body_too_large(max_bytes) from None
     except asgi.BodyRefused as exc:
         raise HttpRefusal(exc.status, str(exc)) from None
-
-
-def _too_large(max_bytes: int) -> HttpRefusal:
-    return HttpRefusal(413, f"request body too large: at most {max_bytes} bytes")
 
 
 def _accepts_stream(accept: str | None) -> bool:
@@ -304,17 +289,17 @@ def _accepts_stream(accept: str | None) -> bool:
     return "text/event-stream" in accept
 
 
-async def send_json(send: Send, body: bytes, *, status: int = 200, headers: HeaderList = ()) -> None:
-    listed = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
+async def _send_body(
+    send: Send, body: bytes, *, status: int = 200, headers: HeaderList = (), content_type: bytes = b"application/json"
+) -> None:
+    listed = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_text(send: Send, text: str, *, status: int = 200, headers: HeaderList = ()) -> None:
-    body = text.encode()
-    listed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": listed})
-    await send({"type": "http.response.body", "body": body})
+    content_type = b"text/plain; charset=utf-8"
+    await _send_body(send, text.encode(), status=status, headers=headers, content_type=content_type)
 
 
 async def send_refusal(send: Send, refusal: HttpRefusal) -> None:

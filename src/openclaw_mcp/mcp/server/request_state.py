@@ -10,13 +10,13 @@ import hmac
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...core.model import Caller, InputRequest, Json
-from ...protocol.jsonrpc import INTERNAL_ERROR, JsonRpcError
+from ...protocol.jsonrpc import INTERNAL_ERROR, JsonRpcError, JsonRpcRequest
 from .exchange import invalid_params
 
 LIFETIME: Final = 900.0  # seconds a person has to answer
@@ -73,22 +73,25 @@ class RequestStateSigner:
         self._used_nonces: dict[str, float] = {}
 
     def issue_state(
-        self, caller: Caller, call: Json, questions: Mapping[str, InputRequest], answers: CallAnswers | None = None
+        self,
+        caller: Caller,
+        request: JsonRpcRequest,
+        questions: Mapping[str, InputRequest],
+        answers: CallAnswers | None = None,
     ) -> str:
         """The state to hand out with `questions`."""
         asked = {key: question_digest(question) for key, question in questions.items()}
         earlier = {} if answers is None else answers.matched
-        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _call_digest(caller, call), asked, earlier)
+        state = _State(os.urandom(12).hex(), self._clock() + LIFETIME, _call_digest(caller, request), asked, earlier)
         body = _encode(state)
         return f"{self._sign(body)}.{body.hex()}"
 
-    def verify_state(
-        self, request_state: Any, caller: Caller, call: Json, responses: Mapping[str, Json]
-    ) -> CallAnswers:
-        """Earlier answers, and those `responses` that answer what this state asked.
+    def verify_state(self, caller: Caller, request: JsonRpcRequest) -> CallAnswers:
+        """Earlier answers, and those of this request that answer what its state asked: no others count.
 
         Raises JsonRpcError when the state is not ours, not for this call, or used.
         """
+        request_state = request.params.get("requestState")
         if type(request_state) is not str or len(request_state) > LONGEST_STATE:
             raise invalid_params("`requestState` must be the string this server gave")
         signature, _, hexed = request_state.partition(".")
@@ -99,14 +102,17 @@ class RequestStateSigner:
         if not hmac.compare_digest(signature.encode(errors="replace"), self._sign(body).encode()):
             raise invalid_params("`requestState` was altered or is not this server's; send the call without it")
         state = _decode(body)
-        if state.digest != _call_digest(caller, call):
+        if state.digest != _call_digest(caller, request):
             raise invalid_params("`requestState` belongs to another call; send this one without it")
         now = self._clock()
         if state.expires <= now or state.nonce in self._used_nonces:
             raise invalid_params("`requestState` has expired or was used already; send the call without it")
         self._remember(state, now)
+        responses = request.params.get("inputResponses")
         fresh = {
-            key: RecordedAnswer(state.asked[key], answer) for key, answer in responses.items() if key in state.asked
+            key: RecordedAnswer(state.asked[key], answer)
+            for key, answer in (responses.items() if type(responses) is dict else ())
+            if key in state.asked and type(answer) is dict  # one that is no object counts as not given
         }
         return CallAnswers(state.answers | fresh)
 
@@ -126,5 +132,7 @@ def question_digest(question: InputRequest) -> str:
     return hashlib.sha256(_encode([question.method, question.params, question.binding])).hexdigest()
 
 
-def _call_digest(caller: Caller, call: Json) -> str:
-    return hashlib.sha256(_encode([caller, call])).hexdigest()
+def _call_digest(caller: Caller, request: JsonRpcRequest) -> str:
+    """Of what makes two calls the same call, with different answers too."""
+    same = {key: request.params[key] for key in ("name", "arguments", "uri") if key in request.params}
+    return hashlib.sha256(_encode([caller, request.method, same])).hexdigest()

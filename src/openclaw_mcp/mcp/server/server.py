@@ -10,17 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...core.errors import BadRequest, CannotAsk, InputRequired, OpenClawError, ToolNotFound
-from ...core.model import InputRequest, Json, ToolCall, ToolSpec, text_result
-from ...core.ports import CallContext, Completer, PromptProvider, ResourceProvider, Toolbox
+from ...core.model import InputRequest, ToolCall, ToolSpec, text_result
+from ...core.ports import Completer, PromptProvider, ResourceProvider, Toolbox
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from .exchange import Exchange, QuestionsPending, invalid_params
-from .prompts_and_resources import CompletionMethods, PromptMethods, ResourceMethods, paginate
-from .subscriptions import ListenRequest, ListenStream, Subscriptions
-from .tasks import McpTasks
+from .prompts_and_resources import PromptMethods, ResourceMethods, complete, paginate
+from .subscriptions import ListenStream, Subscriptions, read_listen_filter
+from .tasks import McpTasks, require_support
 
 if TYPE_CHECKING:
     from ...protocol.header_params import HeaderParams
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 500  # items a list answers at once
 
-McpMethodHandler = Callable[[Exchange, Json], Awaitable[Json]]
+McpMethodHandler = Callable[[Exchange], Awaitable[mcp.McpResult]]
 
 _HANDSHAKE, _STATELESS, _BOTH = 1, 2, 3
 
@@ -41,9 +41,43 @@ class McpServerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     name: str
     version: str
     title: str | None = None
-    description: str | None = None
-    website_url: str | None = None
-    icons: list[Json] | None = None
+
+
+class _Feature(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    list_changed: bool = False
+    subscribe: bool = False
+
+
+class _ServerCapabilities(Struct, omit_defaults=True):
+    logging: _Feature
+    tools: _Feature | None = None
+    prompts: _Feature | None = None
+    resources: _Feature | None = None
+    completions: _Feature | None = None
+    extensions: dict[str, _Feature] | None = None
+
+
+class _DiscoverResult(mcp.McpResult):
+    supported_versions: tuple[str, ...]
+    capabilities: _ServerCapabilities
+    instructions: str | None = None
+
+
+class _InitializeResult(mcp.McpResult):
+    protocol_version: str
+    capabilities: _ServerCapabilities
+    server_info: McpServerInfo
+    instructions: str | None = None
+
+
+class _ToolsPage(mcp.McpResult):
+    tools: list[msgspec.Raw]
+    next_cursor: str | None = None
+
+
+class _InputRequiredResult(mcp.McpResult):
+    input_requests: dict[str, mcp.EncodedQuestion]
+    request_state: str
 
 
 class CacheHint(Struct, frozen=True):
@@ -70,7 +104,7 @@ class _EncodedToolList:
             encoded = self._encoded[spec.name] = msgspec.Raw(jsonrpc.encode(mcp.encode_tool(spec)))
         return encoded
 
-    def check_headers(self, spec: ToolSpec, headers: Mapping[str, str], arguments: Json) -> None:
+    def check_headers(self, spec: ToolSpec, headers: Mapping[str, str], call: ToolCall) -> None:
         """Raise JsonRpcError unless the HTTP headers repeat the arguments that the tool wants in headers."""
         # Here for start-up: a pipe has no headers.
         from ...protocol.header_params import check_param_headers, find_header_params
@@ -78,7 +112,7 @@ class _EncodedToolList:
         found = self._header_params.get(spec.name)
         if found is None:
             found = self._header_params[spec.name] = find_header_params(spec.input_schema)
-        check_param_headers(headers, found, arguments)
+        check_param_headers(headers, found, call.arguments)
 
 
 class McpServer:
@@ -98,12 +132,12 @@ class McpServer:
         state_signer: "RequestStateSigner | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._info = msgspec.to_builtins(info)
+        self._info = info
         self._toolbox = toolbox
         self._resources = resources
         self._prompts = prompts
         self._completer = completer
-        self._instructions = instructions
+        self._instructions = instructions or None
         self._cache = cache
         self._page_size = page_size
         self._clock = clock
@@ -114,22 +148,24 @@ class McpServer:
         self._routes = self._build_routes()
         self._connect_signals()
 
-    async def answer(self, exchange: Exchange, method: str, params: Json) -> Json:
+    async def answer(self, exchange: Exchange) -> mcp.McpResult:
         """The result of one request. Raises JsonRpcError, and nothing else: the only exception-to-wire boundary."""
+        method = exchange.request.method
         route = self._routes.get(method)
         if route is None or not route[0] & (_STATELESS if exchange.envelope.stateless else _HANDSHAKE):
             raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
         try:
-            if exchange.envelope.stateless and "requestState" in params:
-                self._restore_answers(exchange, method, params)
-            result = await route[1](exchange, params)
+            if exchange.envelope.stateless and "requestState" in exchange.params:
+                # Answers without a state answer nothing, and are asked for.
+                exchange.answers = self._state_signer.verify_state(exchange.caller, exchange.request)
+            result = await route[1](exchange)
         except JsonRpcError:
             raise
         except QuestionsPending as pending:
-            result = self._input_required_result(exchange, method, params, pending.questions)
+            result = self._ask_again(exchange, pending.questions)
         except CannotAsk as exc:
-            data: Json = {"requiredCapabilities": {exc.capability: {}}}
-            raise JsonRpcError(mcp.MISSING_CAPABILITY, str(exc), data) from exc
+            needed: dict[str, dict[str, str]] = {exc.capability: {}}
+            raise JsonRpcError(mcp.MISSING_CAPABILITY, str(exc), {"requiredCapabilities": needed}) from exc
         except OpenClawError as exc:
             raise JsonRpcError(INTERNAL_ERROR, str(exc), {"code": exc.code}) from exc
         except Exception:
@@ -159,88 +195,71 @@ class McpServer:
 
     # ---- opening ----
 
-    def capabilities(self, *, stateless: bool) -> Json:
-        declared: Json = {"logging": {}}
-        if self._toolbox is not None:
-            declared["tools"] = {"listChanged": True}
-        if self._prompts is not None:
-            declared["prompts"] = {"listChanged": True}
-        if self._resources is not None:
-            declared["resources"] = {"listChanged": True, "subscribe": True}
-        if self._completer is not None:
-            declared["completions"] = {}
-        if stateless:
-            declared["extensions"] = {mcp.TASKS: {}}
-        return declared
+    def _capabilities(self) -> _ServerCapabilities:
+        return _ServerCapabilities(
+            logging=_Feature(),
+            tools=_Feature(list_changed=True) if self._toolbox is not None else None,
+            prompts=_Feature(list_changed=True) if self._prompts is not None else None,
+            resources=_Feature(list_changed=True, subscribe=True) if self._resources is not None else None,
+            completions=_Feature() if self._completer is not None else None,
+        )
 
-    async def _discover(self, exchange: Exchange, params: Json) -> Json:
-        result: Json = {
-            "supportedVersions": list(mcp.STATELESS_VERSIONS),
-            "capabilities": self.capabilities(stateless=True),
-        }
-        return self._with_instructions(result)
+    async def _discover(self, exchange: Exchange) -> mcp.McpResult:
+        capabilities = self._capabilities()
+        capabilities.extensions = {mcp.TASKS: _Feature()}
+        return _DiscoverResult(mcp.STATELESS_VERSIONS, capabilities, self._instructions)
 
-    async def _initialize(self, exchange: Exchange, params: Json) -> Json:
-        result: Json = {
-            "protocolVersion": mcp.negotiate_version(params),
-            "capabilities": self.capabilities(stateless=False),
-            "serverInfo": self._info,
-        }
-        return self._with_instructions(result)
+    async def _initialize(self, exchange: Exchange) -> mcp.McpResult:
+        version = mcp.read_initialize(exchange.params).version
+        return _InitializeResult(version, self._capabilities(), self._info, self._instructions)
 
-    def _with_instructions(self, result: Json) -> Json:
-        if self._instructions:
-            result["instructions"] = self._instructions
-        return result
+    async def _ping(self, exchange: Exchange) -> mcp.McpResult:
+        return mcp.McpResult()
 
-    async def _ping(self, exchange: Exchange, params: Json) -> Json:
-        return {}
-
-    async def _set_level(self, exchange: Exchange, params: Json) -> Json:
-        level = params.get("level")
+    async def _set_level(self, exchange: Exchange) -> mcp.McpResult:
+        level = exchange.params.get("level")
         if level not in mcp.LOG_LEVELS:
             raise invalid_params(f"`level` must be one of {', '.join(mcp.LOG_LEVELS)}")
         exchange.peer.log_level = level
-        return {}
+        return mcp.McpResult()
 
     # ---- tools ----
 
-    async def _tools_list(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
+    async def _tools_list(self, toolbox: Toolbox, exchange: Exchange) -> mcp.McpResult:
         tools = self._encode_list(await toolbox.list(exchange.caller))
-        specs, following = paginate(tools.specs, params, lambda spec: spec.name, self._page_size)
-        return {"tools": [tools.encode_tool(spec) for spec in specs], **following}
+        specs, next_cursor = paginate(tools.specs, exchange, lambda spec: spec.name, self._page_size)
+        return _ToolsPage([tools.encode_tool(spec) for spec in specs], next_cursor)
 
-    async def _tools_call(self, toolbox: Toolbox, exchange: Exchange, params: Json) -> Json:
-        name, arguments = params.get("name"), params.get("arguments")
+    async def _tools_call(self, toolbox: Toolbox, exchange: Exchange) -> mcp.McpResult:
+        name, arguments = exchange.params.get("name"), exchange.params.get("arguments")
         if type(name) is not str:
             raise invalid_params("`name` must be a string")
         if arguments is None:
             arguments = {}
         if type(arguments) is not dict:
             raise invalid_params("`arguments` must be an object")
+        call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, context=exchange)
         if exchange.envelope.stateless:
-            spec = self._prepare(exchange, name, arguments, await toolbox.list(exchange.caller))
-            if spec is not None and self.tasks.declares_tasks(exchange):
+            spec = self._prepare(exchange, call, await toolbox.list(exchange.caller))
+            if spec is not None and exchange.envelope.capabilities.can_poll_tasks:
                 return await self.tasks.run(
-                    exchange, spec, lambda context: self._call(toolbox, exchange, name, arguments, context)
+                    exchange, spec, lambda task: self._call(toolbox, exchange, structs.replace(call, context=task))
                 )
-        return await self._call(toolbox, exchange, name, arguments, exchange)
+        return await self._call(toolbox, exchange, call)
 
-    def _prepare(self, exchange: Exchange, name: str, arguments: Json, specs: Sequence[ToolSpec]) -> ToolSpec | None:
+    def _prepare(self, exchange: Exchange, call: ToolCall, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         """What the stateless era checks before a call: headers that repeat arguments, and the support of tasks."""
         tools = self._encode_list(specs)
-        spec = tools.by_name.get(name)
+        spec = tools.by_name.get(call.name)
         if spec is None:
             return None
-        self.tasks.require_support(exchange, spec)
+        if spec.task == "required":
+            require_support(exchange)
         if exchange.headers is not None:
-            tools.check_headers(spec, exchange.headers, arguments)
+            tools.check_headers(spec, exchange.headers, call)
         return spec
 
-    async def _call(
-        self, toolbox: Toolbox, exchange: Exchange, name: str, arguments: Json, context: CallContext
-    ) -> Json:
-        call = ToolCall(caller=exchange.caller, name=name, arguments=arguments, context=context)
+    async def _call(self, toolbox: Toolbox, exchange: Exchange, call: ToolCall) -> mcp.ToolCallResult:
         try:
             result = await toolbox.call(call)
         except (ToolNotFound, BadRequest) as exc:
@@ -255,8 +274,8 @@ class McpServer:
             # A failed tool is a result: the model can read it and act on it.
             result = text_result(str(exc), failed=True)
         except Exception:
-            logger.exception("tool %s failed", name)
-            result = text_result(f"{name} failed inside the server; its log says more", failed=True)
+            logger.exception("tool %s failed", call.name)
+            result = text_result(f"{call.name} failed inside the server; its log says more", failed=True)
         return mcp.encode_tool_result(result)
 
     def _encode_list(self, specs: Sequence[ToolSpec]) -> _EncodedToolList:
@@ -264,35 +283,22 @@ class McpServer:
             self._tool_list = _EncodedToolList(specs)
         return self._tool_list
 
-    async def _subscriptions_listen(self, exchange: Exchange, params: Json) -> Json:
+    async def _subscriptions_listen(self, exchange: Exchange) -> mcp.McpResult:
         """Ends only when the client does; its notifications are sent on this request's own stream."""
-        request = ListenRequest.parse(params, list_changes=self.list_changes)
-        request = request.with_tasks(self.tasks.filter_watchable(exchange, request.tasks))
-        listener = ListenStream(exchange.id, request)
+        wanted = read_listen_filter(exchange.params.get("notifications"), list_changes=self.list_changes)
+        if wanted.task_ids:
+            wanted = structs.replace(wanted, task_ids=self.tasks.filter_watchable(exchange, wanted.task_ids))
+        listener = ListenStream(exchange.request.id, wanted)
         with self.subscriptions.register(listener):
             while True:
                 await exchange.write(await listener.next())
 
     # ---- what every method shares ----
 
-    def _restore_answers(self, exchange: Exchange, method: str, params: Json) -> None:
-        """Give the exchange the answers that came with a repeated call, in this round and in earlier ones.
-
-        Only what the call's state asked counts: answers without a state answer nothing, and are asked for.
-        """
-        call = _call_identity(method, params)
-        exchange.answers = self._state_signer.verify_state(
-            params["requestState"], exchange.caller, call, _read_answers(params)
-        )
-
-    def _input_required_result(
-        self, exchange: Exchange, method: str, params: Json, questions: Mapping[str, InputRequest]
-    ) -> Json:
+    def _ask_again(self, exchange: Exchange, questions: Mapping[str, InputRequest]) -> mcp.McpResult:
         """The result that asks the client to send the call again with answers."""
-        call = _call_identity(method, params)
-        state = self._state_signer.issue_state(exchange.caller, call, questions, exchange.answers)
-        requests = {key: {"method": ask.method, "params": ask.params} for key, ask in questions.items()}
-        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+        state = self._state_signer.issue_state(exchange.caller, exchange.request, questions, exchange.answers)
+        return _InputRequiredResult(mcp.encode_questions(questions), state, result_type="input_required")
 
     @property
     def _state_signer(self) -> "RequestStateSigner":
@@ -303,12 +309,14 @@ class McpServer:
             self._signer_or_none = RequestStateSigner(clock=self._clock)
         return self._signer_or_none
 
-    def _add_result_meta(self, method: str, result: Json) -> None:
-        if result.setdefault("resultType", "complete") == "complete" and method in mcp.CACHEABLE_METHODS:
-            result["ttlMs"] = self._cache.milliseconds
-            result["cacheScope"] = self._cache.scope
-        meta = result.setdefault("_meta", {})
-        meta[mcp.SERVER_INFO] = self._info
+    def _add_result_meta(self, method: str, result: mcp.McpResult) -> None:
+        if result.result_type is None:
+            result.result_type = "complete"
+            if method in mcp.CACHEABLE_METHODS:
+                result.ttl_ms, result.cache_scope = self._cache.milliseconds, self._cache.scope
+        if result.meta is None:
+            result.meta = {}
+        result.meta[mcp.SERVER_INFO] = self._info
 
     def _build_routes(self) -> Mapping[str, tuple[int, McpMethodHandler]]:
         routes: dict[str, tuple[int, McpMethodHandler]] = {
@@ -336,7 +344,7 @@ class McpServer:
             routes["resources/subscribe"] = (_HANDSHAKE, resources.subscribe)
             routes["resources/unsubscribe"] = (_HANDSHAKE, resources.unsubscribe)
         if self._completer is not None:
-            routes["completion/complete"] = (_BOTH, CompletionMethods(self._completer).complete)
+            routes["completion/complete"] = (_BOTH, partial(complete, self._completer))
         return routes
 
     def _connect_signals(self) -> None:
@@ -348,16 +356,3 @@ class McpServer:
 
     def _on_list_change(self, method: str, _: None) -> None:
         self.subscriptions.notify_list_change(method)
-
-
-def _read_answers(params: Json) -> dict[str, Json]:
-    """The answers of a repeated call. One that is no object counts as not given."""
-    responses = params.get("inputResponses")
-    if type(responses) is not dict:
-        return {}
-    return {key: value for key, value in responses.items() if type(value) is dict}
-
-
-def _call_identity(method: str, params: Json) -> Json:
-    """What makes two calls the same call, with different answers too."""
-    return {"method": method, **{key: params[key] for key in ("name", "arguments", "uri") if key in params}}

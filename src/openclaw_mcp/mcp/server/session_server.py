@@ -68,19 +68,10 @@ class SessionServer:
         error = find_version_error(request, headers)
         if error is not None:
             await reply.send_error(error, status=400)
-        elif client is None:
+            return
+        if client is None:
             await request_server.serve_handshake(self.server, request, headers, self.caller, reply)
-        else:
-            await self._serve_cancellable(client, request, headers, reply, request_server)
-
-    async def _serve_cancellable(
-        self,
-        client: str,
-        request: JsonRpcRequest,
-        headers: HeaderMap,
-        reply: HttpReply,
-        request_server: SingleRequestServer,
-    ) -> None:
+            return
         key = (client, request.id)
         if key in self._calls:
             raise HttpRefusal(400, "this request `id` is still being served")
@@ -97,7 +88,7 @@ class SessionServer:
             self._calls.pop(key, None)
 
     async def stream_changes(self, reply: HttpReply) -> None:
-        """Send list changes to a handshake-era listener until it goes or the session closes."""
+        """Send list changes to a handshake-era listener until it disconnects or the session closes."""
         unsent: deque[bytes] = deque(maxlen=MOST_PENDING_CHANGES)
         has_messages = asyncio.Event()
 

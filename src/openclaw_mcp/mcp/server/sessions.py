@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final
 
 from ...core.errors import ToolBusy
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.numbers import parse_whole_number
 from ...net.asgi import Receive, Send, send_status
 from ...net.tasks import Tasks, run_all
@@ -37,56 +37,49 @@ class ResumableStream:
         self._events: deque[tuple[int, bytes]] = deque(maxlen=MAX_EVENTS)
         self.size = 0
         self._count = 0
-        self._ended = False
-        self._has_events = asyncio.Event()
+        self.ended = False
+        self.has_events = asyncio.Event()
+        """Set once there is anything to send, or nothing will be."""
 
     def append(self, message: bytes) -> None:
         self._count += 1
         self.size += len(message)
         self._events.append((self._count, message))
-        self._has_events.set()
+        self.has_events.set()
 
     def end(self) -> None:
-        self._ended = True
-        self._has_events.set()
+        self.ended = True
+        self.has_events.set()
 
     def close_connection(self) -> None:
         self.closed_by_server = True
-        self._has_events.set()
-
-    async def wait_event(self) -> None:
-        """Return once there is anything to send, or nothing will be."""
-        await self._has_events.wait()
+        self.has_events.set()
 
     def single_message(self) -> bytes | None:
         """The only message, if the stream ended with it."""
-        return self._events[0][1] if self._ended and self._count == 1 else None
-
-    @property
-    def is_over(self) -> bool:
-        return self._ended
+        return self._events[0][1] if self.ended and self._count == 1 else None
 
     @property
     def is_empty(self) -> bool:
-        return self._ended and self._count == 0
+        return self.ended and self._count == 0
 
     async def relay(self, reply: HttpReply, *, after: int) -> None:
         """Send everything after event `after`, as it comes, until the stream ends or its connection is closed."""
         while not self.closed_by_server:
-            self._has_events.clear()
+            self.has_events.clear()
             for number, message in [event for event in self._events if event[0] > after]:
                 after = number
                 await reply.send_event(message, id=f"{self.name}_{number}")
-            if self._ended:
+            if self.ended:
                 break
-            await self._has_events.wait()
+            await self.has_events.wait()
         await reply.send_raw(b"", more=False)
 
 
 class McpSession:
     """One client's state. Its calls run on when a connection breaks; `notifications/cancelled` ends them."""
 
-    def __init__(self, params: Json, caller: Caller, server: McpServer) -> None:
+    def __init__(self, params: mcp.InitializeParams, caller: Caller, server: McpServer) -> None:
         self.id = os.urandom(16).hex()
         self.caller = caller
         self.peer = Peer(accepts_requests=True)
@@ -107,7 +100,7 @@ class McpSession:
         work = self._tasks.spawn(self._run_request(request, server, stream), name=request.method)
         self._running[request.id] = work
         work.add_done_callback(lambda _: self._running.pop(request.id, None))
-        if not await reply.run_until_disconnect(stream.wait_event()):
+        if not await reply.run_until_disconnect(stream.has_events.wait()):
             return
         only = stream.single_message()
         if only is not None:
@@ -128,22 +121,17 @@ class McpSession:
             if self.peer.version >= PRIMED_SINCE:
                 stream.close_connection()
 
-        envelope = mcp.handshake_envelope(
-            request.params, version=self.peer.version, capabilities=self.peer.capabilities
-        )
-        exchange = Exchange(request.id, envelope, self.caller, peer=self.peer, write=write, close_stream=close_stream)
+        envelope = self.peer.envelope(request)
+        exchange = Exchange(request, envelope, self.caller, peer=self.peer, write=write, close_stream=close_stream)
         try:
-            stream.append(
-                jsonrpc.encode_result(request.id, await server.answer(exchange, request.method, request.params))
-            )
+            stream.append(jsonrpc.encode_result(request.id, await server.answer(exchange)))
         except JsonRpcError as exc:
             stream.append(jsonrpc.encode_error(request.id, exc))
         finally:
             stream.end()
 
     def cancel(self, id: Any) -> None:
-        task = self._running.get(id) if isinstance(id, str | int) else None
-        if task is not None:
+        if isinstance(id, str | int) and (task := self._running.get(id)) is not None:
             task.cancel()
 
     def resume(self, last_event_id: str) -> tuple[ResumableStream, int]:
@@ -171,7 +159,7 @@ class McpSession:
             self._streams.pop(next(iter(self._streams)))
         kept = 0
         for stream in reversed(list(self._streams.values())):
-            if stream.is_over and kept > MAX_STORED:
+            if stream.ended and kept > MAX_STORED:
                 del self._streams[stream.name]
             kept += stream.size
         self._sequence += 1
@@ -199,7 +187,7 @@ class McpSessions:
     def __init__(self) -> None:
         self._sessions: dict[str, McpSession] = {}
 
-    def create(self, params: Json, caller: Caller, server: McpServer) -> McpSession:
+    def create(self, params: mcp.InitializeParams, caller: Caller, server: McpServer) -> McpSession:
         self._drop_idle()
         if len(self._sessions) >= MAX_SESSIONS:
             raise ToolBusy(f"{MAX_SESSIONS} sessions are open already; close some or try later")

@@ -26,7 +26,7 @@ SHUTDOWN_GRACE: Final = 5.0  # seconds that calls still running at the end of in
 if sys.platform != "win32":
     SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-OnInitialize = Callable[[Json], None]
+OnInitialize = Callable[[mcp.InitializeParams], None]
 
 
 class StdioHandover:
@@ -44,7 +44,7 @@ class StdioHandover:
 
 
 def claim_output() -> int:
-    """Take stdout for ourselves: everything else that is printed there from now on goes to stderr."""
+    """Take stdout for ourselves: everything else that is printed there from now on is sent to stderr."""
     wire = os.dup(1)
     os.dup2(2, 1)
     return wire
@@ -66,7 +66,7 @@ async def serve(
     handover = handover or StdioHandover(claim_output())
     pipe = _StdioConnection(server, caller, longest_line, handover.output, on_initialize)
     if handover.initialize is not None:
-        pipe.apply_initialize(handover.initialize)
+        pipe.apply_initialize(mcp.read_initialize(handover.initialize))
     with _handle_signals(pipe.interrupt) as attach_handlers:
         try:
             if handover.pending:
@@ -210,17 +210,15 @@ class _StdioConnection:
             raise JsonRpcError(
                 jsonrpc.INTERNAL_ERROR, f"Too many requests at once; at most {MAX_CONCURRENT} are served"
             )
-        params = request.params
-        if mcp.is_stateless(request.method, params):
-            envelope = mcp.stateless_envelope(params)
+        if mcp.is_stateless(request):
+            envelope = mcp.stateless_envelope(request)
         else:
             if request.method == "initialize":
-                self.apply_initialize(params)
-            peer = self._peer
-            envelope = mcp.handshake_envelope(params, version=peer.version, capabilities=peer.capabilities)
-        return Exchange(request.id, envelope, self._caller, peer=self._peer, write=self._write)
+                self.apply_initialize(mcp.read_initialize(request.params))
+            envelope = self._peer.envelope(request)
+        return Exchange(request, envelope, self._caller, peer=self._peer, write=self._write)
 
-    def apply_initialize(self, params: Json) -> None:
+    def apply_initialize(self, params: mcp.InitializeParams) -> None:
         """A handshake-era client has introduced itself: it is notified of changes from now on."""
         self._peer.apply_initialize(params)
         if self._on_initialize is not None:
@@ -231,7 +229,7 @@ class _StdioConnection:
     async def _answer(self, exchange: Exchange, request: JsonRpcRequest) -> None:
         self._starting -= 1
         try:
-            result = await self._server.answer(exchange, request.method, request.params)
+            result = await self._server.answer(exchange)
             self._outgoing += (jsonrpc.encode_result(request.id, result), b"\n")
         except JsonRpcError as exc:
             self._outgoing += (jsonrpc.encode_error(request.id, exc), b"\n")
@@ -243,8 +241,7 @@ class _StdioConnection:
                 self.flush()
 
     def _cancel(self, id: Any) -> None:
-        task = self._running.get(id) if isinstance(id, str | int) else None
-        if task is not None:
+        if isinstance(id, str | int) and (task := self._running.get(id)) is not None:
             task.cancel()
 
     # ---- bytes out ----
@@ -255,7 +252,7 @@ class _StdioConnection:
         self.queue_message(message)
 
     def queue_message(self, message: bytes) -> None:
-        """Queue one message; what is queued in one turn of the loop goes out in one write."""
+        """Queue one message; what is queued in one turn of the loop is sent in one write."""
         self._outgoing += (message, b"\n")
         self._flush_soon()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import compress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,57 +21,57 @@ MOST_QUEUED: Final = 1000  # notifications waiting for a listener that does not 
 Push = Callable[[bytes], None]
 
 
-class ListenRequest(Struct, frozen=True):
-    """What a listen request asked to be notified of."""
+class ListenFilter(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What a listener is notified of, as it asks for it and as it is acknowledged."""
 
-    methods: frozenset[str]
-    resources: frozenset[str]
-    tasks: frozenset[str]
-    acknowledgement: Json
-    """The accepted part, as it is acknowledged."""
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
 
-    @classmethod
-    def parse(cls, params: Json, *, list_changes: Iterable[str]) -> "ListenRequest":
-        """`list_changes` are those this server can announce. Raises JsonRpcError."""
-        asked = params.get("notifications")
-        if type(asked) is not dict:
-            raise invalid_params("`notifications` must be an object")
-        lists = [key for key in list_changes if asked.get(key) is True]
-        resources = _read_strings(asked, "resourceSubscriptions")
-        tasks = _read_strings(asked, "taskIds")
-        shape: Json = dict.fromkeys(lists, True)
-        if resources:
-            shape["resourceSubscriptions"] = resources
-        if tasks:
-            shape["taskIds"] = tasks
-        methods = frozenset(mcp.LIST_CHANGE_NOTIFICATIONS[key] for key in lists)
-        return cls(methods, frozenset(resources), frozenset(tasks), shape)
 
-    def with_tasks(self, tasks: frozenset[str]) -> "ListenRequest":
-        """The same request, for these tasks only."""
-        if tasks == self.tasks:
-            return self
-        shape = {**self.acknowledgement, "taskIds": sorted(tasks)}
-        return ListenRequest(self.methods, self.resources, tasks, shape)
+def read_listen_filter(asked: Any, *, list_changes: Iterable[str]) -> ListenFilter:
+    """The part of `notifications` that this server can announce; of lists, `list_changes`. Raises JsonRpcError."""
+    if type(asked) is not dict:
+        raise invalid_params("`notifications` must be an object")
+    lists = {key for key in list_changes if asked.get(key) is True}
+    return ListenFilter(
+        tools_list_changed="toolsListChanged" in lists,
+        prompts_list_changed="promptsListChanged" in lists,
+        resources_list_changed="resourcesListChanged" in lists,
+        resource_subscriptions=_read_strings(asked, "resourceSubscriptions") or None,
+        task_ids=_read_strings(asked, "taskIds") or None,
+    )
+
+
+class _Notification(mcp.McpResult):
+    """The parameters of a notification to a listener."""
+
+    uri: str | None = None
+    notifications: ListenFilter | None = None
 
 
 class ListenStream:
     """One open `subscriptions/listen` stream."""
 
-    __slots__ = ("_id", "_queue", "request")
+    __slots__ = ("_id", "_queue", "methods", "resources", "tasks")
 
-    def __init__(self, id: JsonRpcId, request: ListenRequest) -> None:
-        self.request = request
+    def __init__(self, id: JsonRpcId, wanted: ListenFilter) -> None:
+        lists = (wanted.tools_list_changed, wanted.prompts_list_changed, wanted.resources_list_changed)
+        self.methods = frozenset(compress(mcp.LIST_CHANGE_NOTIFICATIONS.values(), lists))
+        self.resources = frozenset(wanted.resource_subscriptions or ())
+        self.tasks = frozenset(wanted.task_ids or ())
         self._id = id
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_QUEUED)
-        self.notify("notifications/subscriptions/acknowledged", {"notifications": request.acknowledgement})
+        self.notify("notifications/subscriptions/acknowledged", _Notification(notifications=wanted))
 
-    def notify(self, method: str, params: Json) -> bool:
+    def notify(self, method: str, params: mcp.McpResult) -> bool:
         """Queue a notification; False when the queue is full and it is dropped: each only says *look again*."""
         if self._queue.full():
             return False
-        meta = {**params.get("_meta", {}), mcp.SUBSCRIPTION_ID: self._id}
-        self._queue.put_nowait(jsonrpc.encode_notification(method, {**params, "_meta": meta}))
+        params.meta = {mcp.SUBSCRIPTION_ID: self._id}
+        self._queue.put_nowait(jsonrpc.encode_notification(method, params))
         return True
 
     async def next(self) -> bytes:
@@ -103,8 +104,8 @@ class Subscriptions:
 
     def notify_list_change(self, method: str) -> None:
         for listener in list(self._listeners):
-            if method in listener.request.methods:
-                listener.notify(method, {})
+            if method in listener.methods:
+                listener.notify(method, _Notification())
         message = jsonrpc.encode_notification(method, {})
         for push in list(self._peers.values()):
             push(message)
@@ -113,16 +114,16 @@ class Subscriptions:
         if not self._listeners and not self._peers:
             return
         for listener in list(self._listeners):
-            if uri in listener.request.resources:
-                listener.notify(RESOURCE_UPDATED, {"uri": uri})
+            if uri in listener.resources:
+                listener.notify(RESOURCE_UPDATED, _Notification(uri))
         message = jsonrpc.encode_notification(RESOURCE_UPDATED, {"uri": uri})
         for peer, push in list(self._peers.items()):
             if uri in peer.subscriptions:
                 push(message)
 
-    def notify_task_change(self, task: str, params: Json) -> bool:
+    def notify_task_change(self, task: str, params: mcp.McpResult) -> bool:
         """Whether any stream gets it."""
-        watching = [listener for listener in self._listeners if task in listener.request.tasks]
+        watching = [listener for listener in self._listeners if task in listener.tasks]
         notified = [listener.notify("notifications/tasks", params) for listener in watching]
         return any(notified)
 

@@ -25,10 +25,24 @@ POLL_EVERY: Final = 500  # milliseconds we suggest between two polls
 MAX_TASKS: Final = 1000  # tasks kept at once, running or done
 
 McpTaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
-AnnounceTask = Callable[[str, Json], bool]
+AnnounceTask = Callable[[str, mcp.McpResult], bool]
 """Notify those who watch a task of its state; whether there are any."""
 TaskClock = Callable[[], float]
-RunCall = Callable[["_Task"], Coroutine[Any, Any, Json]]
+RunCall = Callable[["_Task"], Coroutine[Any, Any, mcp.ToolCallResult]]
+
+
+class _TaskState(mcp.McpResult):
+    """A task as its client reads it; with its `ttl_ms`."""
+
+    task_id: str
+    status: McpTaskStatus
+    created_at: str
+    last_updated_at: str
+    poll_interval_ms: int
+    status_message: str | None = None
+    input_requests: dict[str, mcp.EncodedQuestion] | None = None
+    result: mcp.McpResult | None = None
+    error: jsonrpc.JsonRpcErrorBody | None = None
 
 
 class _Task:
@@ -48,7 +62,7 @@ class _Task:
         self.caller = exchange.caller
         self.status: McpTaskStatus = "working"
         self.message: str | None = None
-        self.result: Json | None = None
+        self.result: mcp.ToolCallResult | None = None
         self.error: JsonRpcError | None = None
         self.questions: dict[str, InputRequest] = {}
         self.expires = clock() + LIFETIME
@@ -67,30 +81,26 @@ class _Task:
         self.work = tasks.spawn(run_call(self), name=f"{spec.name}, task {self.id}", on_failure="raise")
         self.work.add_done_callback(self._on_end)
 
-    def summary(self) -> Json:
-        shape: Json = {
-            "taskId": self.id,
-            "status": self.status,
-            "createdAt": _format_time(self._created_at),
-            "lastUpdatedAt": _format_time(self._updated_at),
-            "ttlMs": int(LIFETIME * 1000),
-            "pollIntervalMs": POLL_EVERY,
-        }
-        if self.message is not None:
-            shape["statusMessage"] = self.message
-        return shape
+    def summary(self) -> _TaskState:
+        return _TaskState(
+            self.id,
+            self.status,
+            _format_time(self._created_at),
+            _format_time(self._updated_at),
+            POLL_EVERY,
+            self.message,
+            ttl_ms=int(LIFETIME * 1000),
+        )
 
-    def detail(self) -> Json:
-        shape = self.summary()
+    def detail(self) -> _TaskState:
+        state = self.summary()
         if self.status == "input_required":
-            shape["inputRequests"] = {key: _encode_question(ask) for key, ask in self.questions.items()}
+            state.input_requests = mcp.encode_questions(self.questions)
         elif self.status == "completed":
-            shape["result"] = self.result
+            state.result = self.result
         elif self.error is not None:
-            shape["error"] = {"code": self.error.code, "message": self.error.message}
-            if self.error.data is not None:
-                shape["error"]["data"] = self.error.data
-        return shape
+            state.error = self.error.body()
+        return state
 
     def accept_answers(self, responses: Json) -> None:
         """Take answers; keys that were never asked, never shown, or answered already, are ignored."""
@@ -105,7 +115,7 @@ class _Task:
         if self.status == "input_required" and not self.questions:
             self._set_status("working")
 
-    def _on_end(self, work: asyncio.Task[Json]) -> None:
+    def _on_end(self, work: asyncio.Task[mcp.ToolCallResult]) -> None:
         self.decided.set()
         if not self.detached:  # the request itself gets the result
             return
@@ -129,7 +139,7 @@ class _Task:
         if self.detached and self._announce(self.id, self.detail()):
             self._sent_questions.update(self.questions)
 
-    def detail_for_client(self) -> Json:
+    def detail_for_client(self) -> _TaskState:
         """As `detail`, for the client itself: from now on it may answer the questions it sees."""
         self._sent_questions.update(self.questions)
         return self.detail()
@@ -186,12 +196,7 @@ class McpTasks:
         self._tasks: dict[str, _Task] = {}
         self._running = Tasks("mcp tasks")
 
-    def declares_tasks(self, exchange: Exchange) -> bool:
-        """Whether this very request says its client can poll tasks."""
-        extensions = exchange.envelope.capabilities.get("extensions")
-        return type(extensions) is dict and mcp.TASKS in extensions
-
-    async def run(self, exchange: Exchange, spec: ToolSpec, run_call: RunCall) -> Json:
+    async def run(self, exchange: Exchange, spec: ToolSpec, run_call: RunCall) -> mcp.McpResult:
         """Make the call; its result, or the task it turned into. Only for clients that declared the extension."""
         task = _Task(exchange, spec, run_call, announce=self._announce, clock=self._clock, tasks=self._running)
         if not task.detached:
@@ -203,45 +208,42 @@ class McpTasks:
             if not task.detached:
                 return await task.work
         await self._add_task(task)
-        return {"resultType": "task", **task.summary()}
+        state = task.summary()
+        state.result_type = "task"
+        return state
 
-    async def get(self, exchange: Exchange, params: Json) -> Json:
-        return self._find(exchange, params).detail_for_client()
+    async def get(self, exchange: Exchange) -> mcp.McpResult:
+        return self._find(exchange).detail_for_client()
 
-    async def update(self, exchange: Exchange, params: Json) -> Json:
-        task = self._find(exchange, params)
-        responses = params.get("inputResponses")
+    async def update(self, exchange: Exchange) -> mcp.McpResult:
+        task = self._find(exchange)
+        responses = exchange.params.get("inputResponses")
         if type(responses) is not dict:
             raise invalid_params("`inputResponses` must be an object")
         task.accept_answers(responses)
-        return {}
+        return mcp.McpResult()
 
-    async def cancel(self, exchange: Exchange, params: Json) -> Json:
-        task = self._find(exchange, params)
+    async def cancel(self, exchange: Exchange) -> mcp.McpResult:
+        task = self._find(exchange)
         if not task.work.done():
             task.work.cancel()
             # The answer promises that the cancellation was delivered; the work may still be cleaning up.
             await asyncio.sleep(0)
-        return {}
+        return mcp.McpResult()
 
-    def filter_watchable(self, exchange: Exchange, ids: frozenset[str]) -> frozenset[str]:
+    def filter_watchable(self, exchange: Exchange, ids: list[str]) -> list[str]:
         """Those of `ids` that are this caller's own."""
-        if ids and not self.declares_tasks(exchange):
-            raise _no_tasks_extension()
-        return frozenset(id for id in ids if (task := self._tasks.get(id)) and task.caller == exchange.caller)
-
-    def require_support(self, exchange: Exchange, spec: ToolSpec) -> None:
-        if spec.task == "required" and not self.declares_tasks(exchange):
-            raise _no_tasks_extension()
+        require_support(exchange)
+        own = [id for id in ids if (task := self._tasks.get(id)) and task.caller == exchange.caller]
+        return ids if len(own) == len(ids) else sorted(set(own))
 
     async def aclose(self) -> None:
         """Stop every running task and wait until each has ended."""
         await self._running.aclose()
 
-    def _find(self, exchange: Exchange, params: Json) -> _Task:
-        if not self.declares_tasks(exchange):
-            raise _no_tasks_extension()
-        id = params.get("taskId")
+    def _find(self, exchange: Exchange) -> _Task:
+        require_support(exchange)
+        id = exchange.params.get("taskId")
         task = self._tasks.get(id) if type(id) is str else None
         if task is None or task.expires < self._clock() or task.caller != exchange.caller:
             raise invalid_params("`taskId` names no task of yours; it may have expired")
@@ -261,13 +263,11 @@ class McpTasks:
         self._tasks[task.id] = task
 
 
-def _encode_question(ask: InputRequest) -> Json:
-    return {"method": ask.method, "params": ask.params}
-
-
-def _no_tasks_extension() -> JsonRpcError:
-    data: Json = {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}}
-    return JsonRpcError(mcp.MISSING_CAPABILITY, f"This needs a client that declares the extension {mcp.TASKS}", data)
+def require_support(exchange: Exchange) -> None:
+    """Raise JsonRpcError unless this very request says that its client can poll tasks."""
+    if not exchange.envelope.capabilities.can_poll_tasks:
+        reason = f"This needs a client that declares the extension {mcp.TASKS}"
+        raise JsonRpcError(mcp.MISSING_CAPABILITY, reason, {"requiredCapabilities": {"extensions": {mcp.TASKS: {}}}})
 
 
 def _format_time(seconds: float) -> str:

@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final
 
 from ...core.errors import OpenClawError
@@ -78,9 +77,7 @@ class GatewayClient:
             self._tasks.loop(self._keep_connected, name="redial", on_failure="restart")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._closed = True
         connection = self._connection
         if connection is not None:

@@ -1,7 +1,7 @@
-"""A bomb brought to every door a schema comes in by: `python -m tests.tools.schemas.doors NAME REDIS`.
+"""A bomb sent to every entry point that takes a schema: `python -m tests.tools.schemas.entry_points NAME REDIS`.
 
 A process of its own with little memory: what goes wrong here harms nobody else.
-Prints a line of JSON for each door.
+Prints a line of JSON for each entry point.
 """
 
 import asyncio
@@ -74,45 +74,47 @@ async def kept_in_redis(bomb: Bomb) -> str:
     async with proxy(settings) as first, proxy(settings) as second:
         session = AppRegistration(id="5" * 32, created=time.time(), about=b"{}")
         await first.state.engine.add(session, ToolManifest(json.dumps(tools(bomb)).encode(), ()))
-        said = await called(second, session.id, bomb)
+        answer = await called(second, session.id, bomb)
         await first.state.engine.remove(session.id)
-        return said
+        return answer
 
 
 async def described_by_a_node(bomb: Bomb) -> str:
     with tempfile.TemporaryDirectory() as folder:
         async with (
-            machines(Path(folder)) as house,
-            house.gateway.client() as operator,
-            house.approved(operator) as node,
+            machines(Path(folder)) as machine,
+            machine.gateway.client() as operator,
+            machine.approved(operator) as node,
         ):
-            told = {"pluginId": "p", "name": "t", "description": "x", "command": "device.info"}
+            described = {"pluginId": "p", "name": "t", "description": "x", "command": "device.info"}
             try:
-                update = {"tools": [told | {"parameters": bomb.schema()}]}
+                update = {"tools": [described | {"parameters": bomb.schema()}]}
                 await node.client.call("node.pluginTools.update", update)
             except RpcError as fault:
                 return str(fault)
-            return await ordered(house.gateway.gateway.dispatcher, "laptop__device_info", bomb)
+            return await ordered(machine.gateway.gateway.dispatcher, "laptop__device_info", bomb)
 
 
 async def offered_by_a_server(bomb: Bomb) -> str:
     entry = {"command": sys.executable, "args": ["-m", "tests.tools.schemas.server", sys.argv[1]], "cwd": str(ROOT)}
-    async with McpServerPool({"bomb": entry}) as roster:
-        desk = ToolDispatcher(ToolRegistry(roster.sources()))
-        assert await roster.start() == {}
-        return await ordered(desk, "bomb__t", bomb)
+    async with McpServerPool({"bomb": entry}) as pool:
+        dispatcher = ToolDispatcher(ToolRegistry(pool.sources()))
+        assert await pool.start() == {}
+        return await ordered(dispatcher, "bomb__t", bomb)
 
 
-async def ordered(desk: ToolDispatcher, name: str, bomb: Bomb) -> str:
+async def ordered(dispatcher: ToolDispatcher, name: str, bomb: Bomb) -> str:
     try:
         return str(
-            await desk.call(ToolCall(caller=LOCAL_CALLER, name=name, arguments=bomb.arguments(), context=NULL_CONTEXT))
+            await dispatcher.call(
+                ToolCall(caller=LOCAL_CALLER, name=name, arguments=bomb.arguments(), context=NULL_CONTEXT)
+            )
         )
     except OpenClawError as exc:
         return str(exc)
 
 
-DOORS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
+ENTRY_POINTS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
     registered,
     put,
     told_over_the_bridge,
@@ -124,10 +126,10 @@ DOORS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
 
 async def main() -> None:
     bomb = BOMBS[sys.argv[1]]
-    for door in DOORS:
+    for entry_point in ENTRY_POINTS:
         begun = time.process_time()
-        said = await door(bomb)
-        print(json.dumps([door.__name__, said[:500], time.process_time() - begun]), flush=True)
+        answer = await entry_point(bomb)
+        print(json.dumps([entry_point.__name__, answer[:500], time.process_time() - begun]), flush=True)
     print(json.dumps(["memory", _most_memory()]), flush=True)
 
 
