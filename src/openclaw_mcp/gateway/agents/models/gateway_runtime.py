@@ -272,5 +272,6 @@ def _media(message: Any) -> Iterator[Attachment]:
     for block in _content(message):
         if block.get("type") in ("image", "audio", "video", "file") and isinstance(block.get("data"), str):
             with suppress(ValueError):
-                data = base64.b64decode(block["data"], validate=True)
-                yield Attachment(mime_type=str(block.get("mimeType")), name=block.get("fileName"), data=data)
+                data, name = base64.b64decode(block["data"], validate=True), block.get("fileName")
+                name = name if isinstance(name, str) else None  # a message with another one could not be read again
+                yield Attachment(mime_type=str(block.get("mimeType")), name=name, data=data)
