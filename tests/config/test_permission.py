@@ -525,3 +525,23 @@ def test_what_holds_anyway_may_be_said_and_left_unsaid(before: Json, after: Json
     else:
         with pytest.raises(ConfigChangeDenied):
             check_run_changes(before, after, ConfigSchema().json_schema)
+
+
+KEY_CLASSES: dict[str, list[str]] = json.loads(Path(__file__).with_name("key_classes.json").read_text())
+"""The class of each key in the table that was written by hand; `a-name` is a name of the user's, `[]` an entry."""
+
+
+@pytest.mark.parametrize("expected", KEY_CLASSES)
+def test_no_key_has_another_class_than_in_the_table_written_by_hand(expected: str) -> None:
+    paths = [tuple(0 if step == "[]" else step for step in path.split(".")) for path in KEY_CLASSES[expected]]
+
+    assert {path: class_of(path) for path in paths} == dict.fromkeys(paths, expected)
+
+
+def test_what_is_below_a_single_value_is_never_free() -> None:
+    """A value of another shape than the schema's is not judged by the key it is under."""
+    singles = [path for paths in KEY_CLASSES.values() for path in paths if not path.endswith((".anything", "[]"))]
+    for path in singles:
+        steps = tuple(0 if step == "[]" else step for step in path.split("."))
+        if ConfigSchema().find_node(steps) and class_of((*steps, "x")) == FREE:
+            assert path.startswith(("meta", "ui.assistant", "agents.list.[].identity")), path

@@ -383,6 +383,16 @@ def test_head_and_tail_are_kept_of_much_output(run: Run) -> None:
     run(work())
 
 
+def test_output_that_is_not_kept_takes_no_memory() -> None:
+    async def work() -> None:
+        output = KeptOutput(head=2)
+        for _ in range(1000):
+            output.data_received(b"x")
+        assert (output.data, output.dropped_bytes, len(output._tail)) == (b"xx", 998, 0)
+
+    asyncio.run(work())
+
+
 def test_too_much_output_can_close_the_pipe(run: Run) -> None:
     async def work() -> None:
         out = KeptOutput(head=1000, close_when_full=True)

@@ -447,4 +447,6 @@ def test_a_result_whose_token_counts_the_version_before_stored_as_they_came_is_r
 
     result = rows._read_result(json.dumps(stored))
 
+    odd = rows._read_result(json.dumps({"usage": {"input": 1.5, "cost": {"total": None}}}))
+    assert (odd.usage.input, odd.usage.cost) == (1, msgspec.UNSET)
     assert (result.text, result.usage.input, result.usage.output, result.usage.cost) == ("hello", 10, 0, {"total": 0.5})

@@ -95,9 +95,11 @@ class KeptOutput(Output):
         space = self._max_head - len(self._head)
         self._head += data[:space]
         if rest := data[space:]:
-            self._tail.append(rest[-self._max_tail :] if self._max_tail else b"")
-            self._tail_size += len(self._tail[-1])
-            self.dropped_bytes += len(rest) - len(self._tail[-1])
+            kept = rest[-self._max_tail :] if self._max_tail else b""
+            self.dropped_bytes += len(rest) - len(kept)
+            if kept:
+                self._tail.append(kept)
+                self._tail_size += len(kept)
             while self._tail_size > self._max_tail:
                 self._drop_oldest()
             if self.dropped_bytes and self._close_when_full:

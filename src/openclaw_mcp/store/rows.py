@@ -104,7 +104,10 @@ def _read_result(text: str) -> RunResult:
         # The version before stored token counts as a provider reported them: with fractions, too.
         result = _decode_json(text)
         usage: Json = result.get("usage") or {}
-        counts = {name: value if name == "cost" else read_count(value) for name, value in usage.items()}
+        cost: Json = usage.pop("cost", None) or {}
+        counts: Json = {name: read_count(value) for name, value in usage.items()}
+        if cost and all(isinstance(value, int | float) for value in cost.values()):
+            counts["cost"] = cost
         return msgspec.convert({**result, "usage": counts}, RunResult)
 
 

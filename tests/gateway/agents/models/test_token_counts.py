@@ -1,10 +1,13 @@
-"""Token counts that a provider reports in odd forms: a run that has ended can be read again."""
+"""What a provider reports in odd forms is made regular where it comes in, so that what is stored can be read again."""
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from openclaw_mcp.gateway.agents.models.gateway_runtime import _media
 
 from .conversations import APIS
 from .fake import FakeModel, Step
@@ -30,3 +33,10 @@ def test_a_run_with_odd_token_counts_can_be_read(tmp_path: Path, api: str, usage
         gateway(tmp_path / "state", config_for(api, model)) as served,
     ):
         asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("name", [5, {"a": 1}, ["x"], True, None])
+def test_a_file_of_another_gateway_has_a_text_for_a_name_or_none(name: object) -> None:
+    block = {"type": "image", "data": base64.b64encode(b"x").decode(), "mimeType": "image/png", "fileName": name}
+
+    assert [file.name for file in _media({"content": [block]})] == [None]
