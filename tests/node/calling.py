@@ -22,7 +22,7 @@ END_WAIT = 10.0
 
 
 class ProgressRecorder(NullCallContext):
-    """A caller that keeps the progress it is told, and can wait for the first of it."""
+    """A caller that keeps the progress it receives, and can wait for the first of it."""
 
     def __init__(self) -> None:
         self.progressed: list[float] = []
@@ -48,7 +48,7 @@ async def call_if_available(capability: Capability, name: str, **arguments: Any)
 
 
 async def agree(call: ToolCall, what: str) -> None:
-    """The consent of somebody who never minds."""
+    """The consent of a person who always agrees."""
 
 
 def result_json(result: ToolResult) -> Json:

@@ -16,7 +16,7 @@ QUESTION = UserQuestion(id="q", kind="exec", title="May it run?", detail="ls", w
 
 
 class Gateway:
-    """Answers as it is told, and keeps what it was asked."""
+    """Answers as it is set up, and keeps what it was asked."""
 
     def __init__(self, decision: Any) -> None:
         self.decision = decision

@@ -1,4 +1,4 @@
-"""The node's HTTP door, as the machine's programs and its browser meet it."""
+"""The node's HTTP endpoint, as the machine's programs and its browser reach it."""
 
 import asyncio
 import contextlib
@@ -379,7 +379,7 @@ def running(parent: int, name: str) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def not_ignored(number: int) -> Iterator[None]:
-    """Under `nohup` the tests, and what they start, would not hear a hangup."""
+    """Under `nohup` the tests, and what they start, would not receive a hangup."""
     before = signal.signal(number, signal.SIG_DFL)
     try:
         yield

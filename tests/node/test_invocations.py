@@ -1,4 +1,4 @@
-"""What a gateway asks of the node, and what it hears back. The gateway is a twin: a list of what it was told."""
+"""What a gateway asks of the node, and what it gets back. The gateway is a list of the calls it received."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The whole node: every capability behind one door, as a client sees it on a machine with a screen."""
+"""The whole node: every capability behind one endpoint, as a client sees it on a machine with a screen."""
 
 import base64
 import json

@@ -134,7 +134,7 @@ def test_a_person_who_leaves_the_terminal_has_not_answered_yes(node: RunningNode
         calling = Calling(node, "expr", "1")
         until(screen, b"[n]o")
 
-    assert "nobody answered" in calling.text
+    assert "no person answered" in calling.text
 
 
 def test_the_socket_of_a_killed_node_is_swept_by_the_next_and_a_living_ones_stays(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_command_too_long_for_a_notification_is_not_approved_by_one(tmp_path: 
         ):
             assert read_line(daemon, WAIT) == b"ready\n"
             hidden = tmp_path / "touched"
-            assert "nobody answered" in Calling(node, "touch", *[str(tmp_path / ("x" * 100))] * 20, str(hidden)).text
+            assert "no person answered" in Calling(node, "touch", *[str(tmp_path / ("x" * 100))] * 20, str(hidden)).text
             assert not hidden.exists()
 
 
@@ -375,7 +375,7 @@ def test_a_bus_without_a_daemon_reaches_no_person(tmp_path: Path) -> None:
     state.mkdir()
     (state / "exec-policy.json").write_text(ASK)
     with session_bus(tmp_path) as bus, running_node(state, env={"DBUS_SESSION_BUS_ADDRESS": bus}) as node:
-        assert "nobody answered" in Calling(node, "expr", "1").text
+        assert "no person answered" in Calling(node, "expr", "1").text
 
 
 # ---- consent ----

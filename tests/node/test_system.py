@@ -25,8 +25,10 @@ from .media.making import call
 ANYTHING = ExecPolicy(default_action="allow")
 ASK = ExecPolicy(default_action="prompt")
 NEVER = ExecPolicy(default_action="deny")
-ANSWER = "and nobody is there to ask. To allow it, run `openclaw approvals` in a terminal on this machine and try again"
-UNASKED = "Nobody is asked about it;"
+ANSWER = (
+    "and no person is there to ask. To allow it, run `openclaw approvals` in a terminal on this machine and try again"
+)
+UNASKED = "No person is asked about it;"
 RULE = "openclaw approvals allow '<program> <arguments>'."
 WAIT = 20.0
 
@@ -143,7 +145,7 @@ def test_cancelling_the_call_kills_the_group(tmp_path: Path) -> None:
         text = f"sleep 60 & echo $! > {pids}; sleep 60"
         task = asyncio.ensure_future(system.ask("system.run", command=["sh", "-c", text]))
         async with asyncio.timeout(WAIT):
-            while not pids.exists() or not pids.read_text().strip():  # noqa: ASYNC110  a file rings no bell
+            while not pids.exists() or not pids.read_text().strip():  # noqa: ASYNC110  a file sends no event
                 await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -230,7 +232,7 @@ def test_which_finds_programs_by_name_only(tmp_path: Path) -> None:
 
 
 def test_no_person_there_means_no_and_the_refusal_says_how_to_allow_it(tmp_path: Path) -> None:
-    with pytest.raises(ToolDenied, match=r"nobody is there to ask.*openclaw approvals"):
+    with pytest.raises(ToolDenied, match=r"no person is there to ask.*openclaw approvals"):
         SystemHarness(tmp_path, ASK).run(command=["touch", str(tmp_path / "made")])
 
     assert not (tmp_path / "made").exists()
@@ -326,7 +328,7 @@ def test_anything_but_a_clear_yes_from_the_client_is_a_no_that_says_how_to_allow
 def test_a_client_without_a_person_makes_no_choice_and_others_are_asked(tmp_path: Path) -> None:
     cancelled = Client({"action": "cancel"})
     assert SystemHarness(tmp_path, ASK, Person("once")).run(cancelled, command=["expr", "1"])["stdout"] == "1\n"
-    with pytest.raises(ToolDenied, match=r"nobody is there to ask\. To allow it, run `openclaw approvals`"):
+    with pytest.raises(ToolDenied, match=r"no person is there to ask\. To allow it, run `openclaw approvals`"):
         SystemHarness(tmp_path, ASK).run(cancelled, command=["expr", "1"])
 
 

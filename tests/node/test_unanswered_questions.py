@@ -1,4 +1,4 @@
-"""A command and a camera wait for a yes that somebody gave: to this question, in this call. A real node over HTTP."""
+"""A command and a camera wait for a yes that a person gave: to this question, in this call. A real node over HTTP."""
 
 import asyncio
 import json

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final, Literal
 
 from ..core.errors import OpenClawError
-from .private_files import make_private_folder, read_private, write_private
+from .private_files import read_private, write_private
 
 SERVICE: Final = "openclaw-mcp"
 MAX_KEY_BYTES: Final = 4096  # bytes; API keys have some dozens
@@ -22,7 +22,7 @@ class BadKey(OpenClawError):
 
 
 class KeyStore:
-    """The keys of one state directory. Everything but `where` may wait for the keyring: call it in a thread."""
+    """The keys of one state directory. Everything but `location` may wait for the keyring: call it in a thread."""
 
     def __init__(self, state_dir: Path, *, keyring: bool = True) -> None:
         self._folder = state_dir / "keys"
@@ -50,13 +50,12 @@ class KeyStore:
             raise BadKey(f"{path} can't be read") from exc
 
     def store(self, name: str, key: str) -> KeyLocation:
-        """Keep a key, in the keyring if there is one; says where it went."""
+        """Keep a key, in the keyring if there is one; returns where it is kept."""
         key = key.strip()
         if not key or len(key) > MAX_KEY_BYTES or not key.isascii() or not key.isprintable():
             raise BadKey("the key must be one line of plain characters")
         self.delete(name)
         if self._store_in_keyring(name, key):
-            make_private_folder(self._folder)
             write_private(self._marker_path(name), b"")
             return "keyring"
         write_private(self.path(name), key.encode())

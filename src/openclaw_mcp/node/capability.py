@@ -41,7 +41,8 @@ class Capability(Protocol):
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
         """None = works here right now. Called often, so it must be cheap."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        return
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from .. import __version__
 from ..core.errors import ToolArguments
 from ..core.model import Json, ToolCall, ToolResult
 from .arguments import command_spec
-from .capability import NodeCommand, UnavailableReason, json_result
+from .capability import Capability, NodeCommand, UnavailableReason, json_result
 
 SECTIONS: Final = ("os", "cpu", "memory", "disk", "battery")
 MAX_DRIVES: Final = 64
@@ -40,7 +40,7 @@ _STATUS = command_spec(
 )
 
 
-class DeviceCapability:
+class DeviceCapability(Capability):
     """`device.info` and `device.status`."""
 
     name = "device"
@@ -53,9 +53,6 @@ class DeviceCapability:
 
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
         return None
-
-    async def aclose(self) -> None:
-        return
 
     async def _info(self, call: ToolCall) -> ToolResult:
         return _info_result(self._display_name())

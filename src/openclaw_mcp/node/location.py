@@ -14,7 +14,7 @@ from ..core.clock import now_ms
 from ..core.errors import ToolDenied, ToolTimeout, ToolUnavailable
 from ..core.model import ToolCall, ToolResult
 from . import arguments
-from .capability import NodeCommand, UnavailableReason, json_result
+from .capability import Capability, NodeCommand, UnavailableReason, json_result
 from .settings import NodeSettings
 
 DEADLINE: Final = 90.0  # seconds; the longest wait a caller may ask for, and some
@@ -63,7 +63,7 @@ class LocationUnavailable(Exception):
         self.code = code
 
 
-class LocationCapability:
+class LocationCapability(Capability):
     """`location.get`. The setting locationFixed, if given, is the answer; `bus_address`: not the system's bus."""
 
     name = "location"
@@ -98,9 +98,6 @@ class LocationCapability:
                 f"Install geoclue-2.0, or {write}.",
             )
         return None
-
-    async def aclose(self) -> None:
-        return
 
     async def _get(self, call: ToolCall) -> ToolResult:
         wait = arguments.integer(

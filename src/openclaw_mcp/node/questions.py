@@ -65,10 +65,10 @@ class PromptRouter:
                 return chosen
         available = [prompter for prompter in self._prompters if prompter.is_available()]
         if not available:
-            raise ToolDenied(f"Denied: {question.why}, and nobody is there to ask. {how_to_allow}")
+            raise ToolDenied(f"Denied: {question.why}, and no person is there to ask. {how_to_allow}")
         answer = await _first_answer(available, question, self._seconds())
         if answer is None:
-            raise ToolDenied(f"Denied: {question.why}, and nobody answered. {how_to_allow}")
+            raise ToolDenied(f"Denied: {question.why}, and no person answered. {how_to_allow}")
         return answer
 
 

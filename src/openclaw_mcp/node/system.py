@@ -11,7 +11,7 @@ from ..core.errors import ToolArguments, ToolDenied, ToolError
 from ..core.model import Json, ToolCall, ToolResult
 from ..core.ports import ProcessGuard
 from .arguments import command_spec, flag, text, trim
-from .capability import NodeCommand, UnavailableReason, json_result
+from .capability import Capability, NodeCommand, UnavailableReason, json_result
 from .desktop import DesktopNotifier, Urgency
 from .exec import process
 from .exec.approvals import ExecAuthorizer
@@ -117,7 +117,7 @@ class SystemRunRequest(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class SystemCapability:
+class SystemCapability(Capability):
     """The `system.*` commands."""
 
     name = "system"
@@ -140,9 +140,6 @@ class SystemCapability:
 
     def unavailable_reason(self, command: str) -> UnavailableReason | None:
         return self._desktop.unavailable_reason() if command == "system.notify" else None
-
-    async def aclose(self) -> None:
-        return
 
     async def _run(self, call: ToolCall) -> ToolResult:
         request = parse_run_request(call.arguments)

@@ -159,7 +159,7 @@ async def open_cron(
 
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    """For what tells nobody that it happened."""
+    """For what is not announced by an event."""
     async with asyncio.timeout(PATIENCE):
-        while not await happened():  # noqa: ASYNC110  (as said)
+        while not await happened():  # noqa: ASYNC110  (as above)
             await asyncio.sleep(0.01)

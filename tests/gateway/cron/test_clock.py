@@ -1,4 +1,4 @@
-"""Jobs fire on time, once, however many processes there are and whatever happens to them."""
+"""Jobs fire on time, once, however many processes there are and however they end."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.gateway.cron.scheduler import CATCH_UP_AT_ONCE, CATCH_UP_WITHIN_MS
 from openclaw_mcp.store.runs import QUEUE_CAP
 
-from .gateways import EVENT, TURN, CronHarness, ManualTime, ms, open_cron, until
+from .gateways import EVENT, TURN, CronHarness, ManualTime, MemoryDelivery, ms, open_cron, until
 
 MINUTE = 60_000
 
@@ -335,7 +335,7 @@ def test_an_event_for_a_session_that_is_too_busy_comes_with_its_next_prompt(wher
 
 
 class Deaf:
-    """A runner whose process dies at the worst moment: the run is admitted, and nobody learns of it."""
+    """A runner whose process dies at the worst moment: the run is admitted, and no process records it."""
 
     def __init__(self, inner: RunExecutor, *, after: bool) -> None:
         self._inner, self._after = inner, after
@@ -401,5 +401,25 @@ def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path:
             assert "not started a second time" in ended["error"]
             assert file.read_text() == "x\n"
             assert (await cron.call("cron.get", {"id": job["id"]}))["enabled"] is False
+
+    asyncio.run(story())
+
+
+def test_a_firing_that_another_process_took_over_is_no_failure(where: str) -> None:
+    async def story() -> None:
+        channels = MemoryDelivery()
+        async with open_cron(where, channels=channels) as cron:
+            alert = {"after": 1, "channel": "matrix", "to": "!room"}
+            await cron.add(every(60), {"kind": "command", "argv": ["true"]}, failureAlert=alert)
+
+            async def is_not_ours(run_id: str) -> bool:
+                return False
+
+            cron.jobs.begin = is_not_ours  # type: ignore[method-assign]
+            cron.time.after(60)
+            await cron.until("cron", action="started")
+            await cron.quiet()
+            assert channels.posted == {}
+            assert await cron.runs() == []
 
     asyncio.run(story())

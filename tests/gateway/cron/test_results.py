@@ -1,4 +1,4 @@
-"""Results reach whoever is to have them, once, and whoever is not does not hear of them."""
+"""Results reach their recipients, once, and no one else."""
 
 import asyncio
 import json
@@ -362,7 +362,7 @@ def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "words"),
-    [({"timeoutSeconds": 0.3}, "longer than 0.3 s"), ({"noOutputTimeoutSeconds": 0.3}, "said nothing for 0.3 s")],
+    [({"timeoutSeconds": 0.3}, "longer than 0.3 s"), ({"noOutputTimeoutSeconds": 0.3}, "printed nothing for 0.3 s")],
 )
 def test_a_program_that_runs_too_long_is_ended_with_all_it_started(
     story: Callable[..., None], tmp_path: Path, limits: Json, words: str

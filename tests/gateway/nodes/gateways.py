@@ -51,7 +51,7 @@ async def echo(command: str, params: Any) -> Any:
 
 
 class FakeNode:
-    """A node in this process. Invocations are answered by `answer`; everything heard is kept."""
+    """A node in this process. Invocations are answered by `answer`; everything received is kept."""
 
     def __init__(self, client: GatewayClient, identity: DeviceIdentity, answer: Answer) -> None:
         self.client = client
@@ -99,7 +99,7 @@ class NodeHarness:
 
     @contextlib.asynccontextmanager
     async def reviewer(self, name: str = "reviewer", **more: Any) -> AsyncIterator[GatewayClient]:
-        """An operator who is somebody else than the other holders of the token: by a device that was approved."""
+        """An operator other than the other holders of the token: by a device that was approved."""
         if name not in self._approved:
             self._approved.add(name)
             await self._approve_device(name)

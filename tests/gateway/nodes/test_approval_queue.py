@@ -1,4 +1,4 @@
-"""Questions and what becomes of them: who may answer, what stands, what is forgotten."""
+"""Questions and what becomes of them: who may answer, which answer counts, what is dropped."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -49,7 +49,7 @@ def device(name: str) -> Connect:
 
 
 def made_up_key(harness: NodeHarness) -> GatewayClient:
-    """A key that nobody paired: programs of this machine are let in by the token alone."""
+    """A key that was never paired: programs of this machine are let in by the token alone."""
     return harness.gateway.client(who=BACKEND, signer=DeviceIdentity.load(harness.folder / "made-up.json"))
 
 
@@ -146,7 +146,7 @@ def test_the_owner_allows_with_the_token_what_a_device_without_it_asks(tmp_path:
     within(test())
 
 
-# ---- what a node asks on somebody's behalf ----
+# ---- what a node asks on a caller's behalf ----
 
 
 LENT_TO_ALL = {

@@ -191,13 +191,13 @@ def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
 
         async def answer(command: str, params: Any) -> Any:
             if command == "system.run":
-                raise Failed("TOOL_DENIED", "nobody is there to ask")
+                raise Failed("TOOL_DENIED", "no person is there to ask")
             begun.set()
             await asyncio.Event().wait()
 
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             async with harness.approved(operator, answer=answer) as node:
-                with pytest.raises(ToolUnavailable, match="nobody is there to ask"):
+                with pytest.raises(ToolUnavailable, match="no person is there to ask"):
                     await made(harness, "laptop__system_run", {"command": ["rm"]})
                 given_up = asyncio.ensure_future(made(harness, "laptop__device_info", {}))
                 await begun.wait()

@@ -52,7 +52,7 @@ class Machine(asyncio.SelectorEventLoop):
         if host in self.slow:
             await asyncio.Event().wait()
         answers = self.names.get(host)
-        if answers is None:  # addresses, and names that nobody has
+        if answers is None:  # addresses, and names that no host has
             return await super().getaddrinfo(host, port, **options, flags=socket.AI_NUMERICHOST)
         found = answers[0] if len(answers) == 1 else answers.pop(0)
         return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
@@ -79,7 +79,7 @@ class Site:
         with contextlib.closing(writer):
             place = len(self.received)
             self.received.append("")
-            if (first := await reader.read(1)) in (b"\x16", b""):  # TLS, or nobody
+            if (first := await reader.read(1)) in (b"\x16", b""):  # TLS, or no client
                 self.received[place] = repr(first)
                 return
             head = (first + await reader.readuntil(b"\r\n\r\n")).decode()

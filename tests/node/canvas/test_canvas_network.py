@@ -118,7 +118,7 @@ def test_every_way_reaches_the_internet_and_trusted_origins(tmp_path: Path, host
                     before = len(site.received)
                 assert (await value(made, "document.body.innerText")).strip() == "hello"
         received = "".join(site.received).lower()
-        assert "proxy-" not in received  # what is said to the proxy stays there
+        assert "proxy-" not in received  # what is sent to the proxy stays there
 
     run(scenario())
 

@@ -42,7 +42,7 @@ class Client:
             writer.close()
 
     async def answer(self, text: str) -> str:
-        """All that is said until the proxy hangs up."""
+        """All that is sent until the proxy closes."""
         async with self.connected() as (reader, writer):
             writer.write(text.encode("latin-1"))
             with contextlib.suppress(ConnectionResetError):  # it hung up with something unread

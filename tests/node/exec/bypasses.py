@@ -1,4 +1,4 @@
-"""What somebody tries who wants `rm` to run where only `echo *` is allowed. Each line is shell text or an argv."""
+"""What an attacker tries who wants `rm` to run where only `echo *` is allowed. Each line is shell text or an argv."""
 
 from . import shell_bypasses
 

@@ -23,7 +23,7 @@ def rules(default: Action, *, allow: Sequence[str] = (), deny: Sequence[str] = (
 
 
 def approvals_of(folder: Path, policy: ExecPolicy) -> ExecAuthorizer:
-    """The approvals of a state directory with these rules, where nobody is there to ask."""
+    """The approvals of a state directory with these rules, where no person is there to ask."""
     approvals = ExecAuthorizer(
         state_dir=folder, prompt_router=PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
     )
@@ -36,7 +36,7 @@ def verdict(state: Path, policy: ExecPolicy, argv: Sequence[str], *, cwd: Path |
 
 
 def run(state: Path, policy: ExecPolicy, command: str | Sequence[str], **arguments: Any) -> Any:
-    """What system.run answers under these rules, with nobody there to ask. Raises ToolDenied."""
+    """What system.run answers under these rules, with no person there to ask. Raises ToolDenied."""
     system = SystemCapability(approvals=approvals_of(state, policy), desktop=DesktopNotifier())
     start = next(each.run for each in system.commands() if each.spec.name == "system.run")
 

@@ -1,4 +1,4 @@
-"""What somebody tries who knows shells better than the reader: by class. Part of the corpus in `bypasses`."""
+"""What an attacker tries who knows shells better than the reader: by class. Part of the corpus in `bypasses`."""
 
 CONTINUED = "\\\n"
 

@@ -119,7 +119,7 @@ def test_a_command_that_a_rule_allowed_is_asked_about_too_when_it_has_changed(tm
         harness.run("sh run.sh; touch x", work)
 
 
-# ---- what is not watched is said ----
+# ---- what is not watched is reported ----
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""*Always* means this command, in this folder, with the files it names as they were. Anything else is asked anew."""
+"""*Always* means this command, in this folder, with the files it names as they were. Anything else is asked again."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ class Machine:
         return self.answer
 
     def run(self, *argv: str, cwd: Path | None = None) -> int:
-        """Whether it may start, and how often somebody was asked about it."""
+        """Whether it may start, and how often a person was asked about it."""
         before = len(self.asked)
         asyncio.run(self.approvals.authorise(call("system.run"), argv, cwd=cwd or self.here, asker="me"))
         return len(self.asked) - before

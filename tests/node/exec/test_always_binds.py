@@ -296,7 +296,7 @@ CHANGED: dict[str, Callable[[Path], dict[str, Any]]] = {
     "a script in a text": lambda folder: {"command": "bash s.sh; true"},
     "a script where the folder is not certain": lambda folder: {"command": "cd . && bash s.sh"},
     "a script that is fed": lambda folder: {"command": "echo x | bash s.sh"},
-    "a script in a text nobody can vouch for": lambda folder: {"command": "for i in 1; do bash s.sh; done"},
+    "a script in a text that can't be vouched for": lambda folder: {"command": "for i in 1; do bash s.sh; done"},
     "a program": lambda folder: {"command": ["./s.sh"]},
     "a program by its whole path": lambda folder: {"command": [str(folder / "s.sh")]},
 }

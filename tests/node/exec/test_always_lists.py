@@ -59,7 +59,7 @@ APPEARS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     # the command, what is there, what appears or changes
     "git: a hook": (("git", "commit"), (".git/config",), (".git/hooks/pre-commit",)),
     "git: settings": (("git", "-C", "sub", "pull"), ("sub/.git/config",), ("sub/.git/config",)),
-    "make: made anew": (("make", "test"), ("Makefile",), ("Makefile.sh",)),
+    "make: made again": (("make", "test"), ("Makefile",), ("Makefile.sh",)),
     "make: compiled": (("make", "test"), ("Makefile",), ("Makefile.c",)),
     "make: another first": (("make", "test"), ("Makefile",), ("GNUmakefile",)),
     "make: kept by RCS": (("make", "test"), ("Makefile",), ("RCS/Makefile,v",)),

@@ -58,8 +58,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def system(tmp_path: Path, policy: ExecPolicy) -> SystemCapability:
-    nobody = PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
-    approvals = ExecAuthorizer(state_dir=tmp_path / "state", prompt_router=nobody)
+    no_person = PromptRouter(seconds=lambda: 1, ask_in_client=lambda: True)
+    approvals = ExecAuthorizer(state_dir=tmp_path / "state", prompt_router=no_person)
     approvals.save_policy(policy)
     return SystemCapability(approvals=approvals, desktop=DesktopNotifier())
 

@@ -373,7 +373,7 @@ def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None
     other = unwrap([ParsedCommand((ShellWord("nice"), ShellWord("git")))], is_process_independent=steady)
 
     assert known.uncertainties == ()
-    assert other.uncertainties == ("git may mean another file to whatever starts it",)
+    assert other.uncertainties == ("git may mean another file to the program that starts it",)
 
 
 def test_what_was_opened_before_a_doubt_is_still_reported() -> None:

@@ -134,7 +134,7 @@ def test_rules_for_paths_and_for_names_like_these(
     assert verdict(tmp_path / "state", policy, given, cwd=tmp_path / "work") == expected
 
 
-# ---- what is said of a rule ----
+# ---- warnings about a rule ----
 
 RUN_WHAT_THEY_ARE_FED = """
     python3
@@ -399,7 +399,7 @@ def test_a_program_that_obeys_its_folder_has_a_warning(pattern: str) -> None:
     risk = assess_pattern(pattern)
 
     assert risk is not None
-    assert "whatever the folder it runs in tells" in str(risk)
+    assert "anything the folder it runs in tells" in str(risk)
     assert risk in assess_policy(rules("prompt", allow=(pattern,)))
 
 
@@ -474,8 +474,8 @@ def test_a_rule_for_a_program_that_starts_others_is_grave(program: str) -> None:
         ("g* *", "every program named like g*"),
         ("/usr/bin/* *", "every program in /usr/bin"),
         ("/opt/tools/*", "every program in /opt/tools"),
-        ("make test", "whatever the folder it runs in tells make to run"),
-        ("git status", "whatever the folder it runs in tells git to run"),
+        ("make test", "anything the folder it runs in tells make to run"),
+        ("git status", "anything the folder it runs in tells git to run"),
     ],
 )
 def test_what_a_rule_lets_through_is_reported(pattern: str, says: str) -> None:

@@ -138,7 +138,7 @@ def test_a_deny_is_not_found_where_it_cannot_fit(tmp_path: Path, pattern: str, t
     assert verdict(tmp_path, rules("allow", deny=(pattern,)), _argv(text)) == "allow"
 
 
-# ---- denies against what a program is told to start ----
+# ---- denies against what a program is asked to start ----
 
 TOLD_TO_START_RM = """
     setsid rm x
@@ -263,7 +263,7 @@ def test_what_starts_and_names_nothing_that_is_denied_is_not_touched(tmp_path: P
 
 @pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM) + _lines(NAMES_RM))
 def test_a_deny_changes_nothing_for_a_program_a_rule_before_it_allows(tmp_path: Path, text: str) -> None:
-    """First match first: whoever allows `ssh *` allows all it can do."""
+    """First match first: a rule that allows `ssh *` allows all it can do."""
     argv = shlex.split(text)
     if argv[0] == "busybox":
         argv = argv[1:]  # opened, so the rule has to name the applet

@@ -1,4 +1,4 @@
-"""The file that was judged is the file that starts: by its place, its name and whoever looks it up."""
+"""The file that was judged is the file that starts: by its place, its name and every program that looks it up."""
 
 import os
 from pathlib import Path
@@ -161,7 +161,7 @@ def test_a_folder_that_others_may_write_is_not_trusted(
     if os.geteuid() == 0 and group:
         os.chown(folder, -1, group)
     elif group:
-        folder.chmod(0o777)  # nobody but root gives a folder to another group
+        folder.chmod(0o777)  # only root gives a folder to another group
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
     assert verdict(tmp_path / "state", LOOKING, ["env", "ls"], cwd=tmp_path / "work") == expected

@@ -47,7 +47,7 @@ def _bound_to(cwd: Path) -> BindCommand:
 
 
 class Machine:
-    """Two folders, and a program of somebody's own with a link to it on the PATH. Each command is read once."""
+    """Two folders, and a program of the user's own with a link to it on the PATH. Each command is read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()

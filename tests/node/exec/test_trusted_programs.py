@@ -82,7 +82,7 @@ def _linked_twice(path: Path, program: str) -> None:
 
 @pytest.mark.parametrize("program", ["env", "xargs", "nice", "timeout", "sh", "bash", "find", "stdbuf", "nohup"])
 def test_a_link_to_the_wrapper_or_a_copy_is_no_wrapper(tmp_path: Path, program: str) -> None:
-    """Programs look beside the name they are started by: a link in somebody's folder brings what lies there along."""
+    """Programs look beside the name they are started by: a link in a user's folder brings what lies there along."""
     _linked(tmp_path / "link", program)
     _linked_twice(tmp_path / program, program)
     (tmp_path / "copies").mkdir()
@@ -329,7 +329,7 @@ def test_a_wrapper_itself_can_be_denied_and_a_rule_for_everything_else_does_not_
 
 
 def test_nothing_of_it_is_started(tmp_path: Path) -> None:
-    """Through the door: a folder full of files named like wrappers, none of which runs."""
+    """Through system.run: a folder full of files named like wrappers, none of which runs."""
     mark = tmp_path / "mark"
     for name in WRAPPERS:
         script(tmp_path / "repo" / name, f"echo {name} >> {mark}")

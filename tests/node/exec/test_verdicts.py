@@ -1,4 +1,4 @@
-"""Which rule decides, and what is said of it: rules against commands on a machine of a few programs."""
+"""Which rule decides, and what is reported about it: rules against commands on a machine of a few programs."""
 
 import shlex
 

@@ -75,7 +75,7 @@ def test_the_camera_is_not_touched_without_consent() -> None:
 
     async def refuse(call: ToolCall, what: str) -> None:
         asked.append(what)
-        raise ToolDenied("nobody agreed")
+        raise ToolDenied("no person agreed")
 
     for command in ("camera.snap", "camera.clip"):
         with pytest.raises(ToolDenied):

@@ -163,7 +163,7 @@ def test_no_film_is_made_without_consent(blue: Environ) -> None:
 
     async def refuse(call: ToolCall, what: str) -> None:
         asked.append(what)
-        raise ToolDenied("nobody agreed")
+        raise ToolDenied("no person agreed")
 
     with pytest.raises(ToolDenied):
         asyncio.run(call(ScreenCapability(consent=refuse, environ=blue), "screen.record", durationMs=2000))
@@ -175,7 +175,7 @@ def test_a_film_of_a_screen_that_is_not_there_is_refused_before_anybody_is_asked
     need("ffmpeg", package="ffmpeg")
 
     async def never(call: ToolCall, what: str) -> None:
-        raise AssertionError("nobody should be asked")
+        raise AssertionError("no person should be asked")
 
     with pytest.raises(ToolArguments, match="names no screen"):
         asyncio.run(call(ScreenCapability(consent=never, environ=blue), "screen.record", screenIndex=5))

@@ -126,6 +126,9 @@ class JobExecutor:
         event = None
         try:
             result, event = await self._perform(firing)
+        except FiringNotClaimed:  # no failure, and no alert: the other process carries it out
+            logger.warning("cron: firing %s was taken over by another process, it is left to that", firing.run_id)
+            return
         except OpenClawError as exc:
             result = failed_result(str(exc))
         except Exception:

@@ -91,4 +91,4 @@ async def _wait_exit(process: Process, outputs: Sequence[Output], limits: Progra
         if loop.time() >= deadline:
             return f"it took longer than {limits.seconds:g} s"
         if limits.quiet_seconds and loop.time() >= max(o.last_time for o in outputs) + limits.quiet_seconds:
-            return f"it said nothing for {limits.quiet_seconds:g} s"
+            return f"it printed nothing for {limits.quiet_seconds:g} s"

@@ -14,7 +14,7 @@ Redactor = Callable[[Json], Json]
 
 
 def redact_all(part: Json) -> Json:
-    """Where secrets can't be told from the rest: a program's name only, and no address."""
+    """Where secrets can't be distinguished from the rest: a program's name only, and no address."""
     shown = {name: redact_all(value) if isinstance(value, dict) else value for name, value in part.items()}
     if "://" in str(part.get("to")):
         shown["to"] = MASK

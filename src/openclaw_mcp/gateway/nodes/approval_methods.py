@@ -25,6 +25,7 @@ from .approval_queue import (
     SHARED_TOKEN,
     ApprovalEndReason,
     ApprovalRequester,
+    ExecApprovalContext,
     ExecApprovalDecision,
     ExecApprovalOutcome,
     ExecApprovalQueue,
@@ -50,25 +51,14 @@ class _Plan(Struct, frozen=True, rename="camel"):
     session_key: str | None = None
 
 
-class _RequestParams(Struct, frozen=True, rename="camel"):
+class _RequestParams(ExecApprovalContext, frozen=True, kw_only=True):
     id: _ApprovalId | None = None
     raw_command: str | None = None
     command_text: str | None = None
     env: dict[str, str] | None = None
     command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_LENGTH)] | None = None
-    command_argv: tuple[str, ...] | None = None
     system_run_plan: _Plan | None = None
-    cwd: str | None = None
     node_id: NonEmptyStr | None = None
-    host: str | None = None
-    security: str | None = None
-    ask: str | None = None
-    warning_text: str | None = None
-    agent_id: str | None = None
-    resolved_path: str | None = None
-    session_key: str | None = None
-    run_id: str | None = None
-    tool_call_id: str | None = None
     unavailable_decisions: tuple[Literal["allow-always"], ...] = ()
     approval_reviewer_device_ids: tuple[NonEmptyStr, ...] = ()
     require_delivery_route: bool = False
@@ -317,7 +307,7 @@ class ExecApprovals:
 
 
 def _check_operator(call: RpcCall) -> None:
-    """A run's program never asks or answers, whatever scopes its caller has: the question is about such programs."""
+    """A run's program never asks or answers, with any scope: the question is about such programs."""
     caller = call.caller
     if (
         caller.kind != "operator"

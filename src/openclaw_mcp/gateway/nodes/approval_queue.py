@@ -46,7 +46,7 @@ class ApprovalRequester(Struct, frozen=True, kw_only=True):
     def may_be(self, other: "ApprovalRequester") -> bool:
         """Whether `other` can't show that it is another one: the same, or with no credential but one this one has."""
         shown = SHARED_TOKEN if other.is_silent else next(iter(other.credentials), "")
-        # The maker of a silent key had the gateway's token, whatever credential it shows later.
+        # The maker of a silent key had the gateway's token, even if it shows another credential later.
         held = (*self.credentials, SHARED_TOKEN) if self.is_silent else self.credentials
         return self.is_same(other) or not shown or shown in held
 
@@ -57,10 +57,9 @@ class ApprovalRequester(Struct, frozen=True, kw_only=True):
         )
 
 
-class ExecApprovalView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The question as operators see it, in the shape of `exec.approval.requested`."""
+class ExecApprovalContext(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a command is to run, for whom, and under which rules: as it is asked, and as it is shown."""
 
-    command: str
     command_argv: tuple[str, ...] | None = None
     cwd: str | None = None
     host: str | None = None
@@ -73,6 +72,12 @@ class ExecApprovalView(Struct, frozen=True, kw_only=True, rename="camel"):
     session_key: str | None = None
     run_id: str | None = None
     tool_call_id: str | None = None
+
+
+class ExecApprovalView(ExecApprovalContext, frozen=True, kw_only=True):
+    """The question as operators see it, in the shape of `exec.approval.requested`."""
+
+    command: str
     allowed_decisions: tuple[ExecApprovalDecision, ...] = DECISIONS
     unavailable_decisions: tuple[ExecApprovalDecision, ...] | UnsetType = UNSET
 

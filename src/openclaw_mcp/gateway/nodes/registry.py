@@ -3,8 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +41,7 @@ class NodeRegistry:
         self._write_lock = asyncio.Lock()
         self._tasks = Tasks("nodes")
 
-    async def __aenter__(self) -> "NodeRegistry":
+    async def __aenter__(self) -> Self:
         for node_id, record in (await self._repository.all()).items():
             try:
                 self._records[node_id] = msgspec.convert(record, NodeRecord)
@@ -50,9 +49,7 @@ class NodeRegistry:
                 raise StateBroken(f"the store's record of node {node_id[:12]} can't be read: {exc}") from exc
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self._tasks.finish(WRITE_TIMEOUT)
 
     # ---- reading ---------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class NodeService:
         """`unpair` removes the pairing of a node's device, which ends its connections; `credentials` are those that a
         connection has shown."""
         self._credentials = credentials
-        self._registry, self._reports = registry, reports
+        self.registry, self.reports = registry, reports
         self._publish, self._unpair = publish, unpair
         self._calls = NodeCalls()
         self._idempotency: IdempotencyCache[_InvokeResult] = IdempotencyCache()
@@ -137,7 +137,7 @@ class NodeService:
 
     def on_disconnect(self, node_id: str, connection_id: str) -> None:
         self._calls.on_disconnect(connection_id)
-        self._registry.on_disconnect(node_id, connection_id)
+        self.registry.on_disconnect(node_id, connection_id)
 
     def callers(self, connection_id: str) -> frozenset[str]:
         """The credentials of the callers a node's connection works for."""
@@ -146,7 +146,7 @@ class NodeService:
     def forget_node(self, node_id: str) -> None:
         """Its device is no longer paired."""
         self._pending.forget(node_id)
-        self._registry.forget(node_id)
+        self.registry.forget(node_id)
 
     # ---- calling a node -------------------------------------------------------------------------------------------
 
@@ -174,14 +174,14 @@ class NodeService:
         return await self._calls.invoke(connection, invocation, progress)
 
     def _authorize(self, node_id: str, command: str) -> NodeConnection:
-        known = self._registry.find(node_id)
+        known = self.registry.find(node_id)
         if known is None or known.approved_at_ms is None:
             reason = f"node {node_id[:12]} is unknown here or not approved yet; see node.pair.list"
             raise RpcError(reason, kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
-        connection = self._registry.connection_of(node_id)
+        connection = self.registry.connection_of(node_id)
         if connection is None:
             raise not_connected_error(node_id)
-        if not self._registry.may_invoke(node_id, command):
+        if not self.registry.may_invoke(node_id, command):
             details = {"reason": _denial_reason(command, connection, known.face.commands), "command": command}
             raise RpcError(f'node command not allowed: "{command}" {details["reason"]}', details=details)
         return connection
@@ -244,11 +244,11 @@ class NodeService:
     # ---- what operators see and decide -----------------------------------------------------------------------------
 
     async def _list(self, call: RpcCall) -> Json:
-        return {"ts": now_ms(), "nodes": [self._view(known) for known in self._registry.all()]}
+        return {"ts": now_ms(), "nodes": [self._view(known) for known in self.registry.all()]}
 
     async def _describe_one(self, call: RpcCall) -> Json:
         node_id = read_params(call.params, _NodeParams, call.method).node_id
-        known = self._registry.find(node_id)
+        known = self.registry.find(node_id)
         if known is None:
             raise RpcError("unknown nodeId")
         return {"ts": now_ms(), **self._view(known)}
@@ -257,32 +257,32 @@ class NodeService:
         node_id = known.node_id
         return node_view(
             known,
-            self._registry.connection_of(node_id),
-            self._registry.pair_request_of(node_id),
-            commands=self._registry.commands(node_id),
-            last_contact=self._registry.last_contact(node_id),
-            tools=self._reports.tools(node_id),
-            stats=self._reports.stats(node_id),
+            self.registry.connection_of(node_id),
+            self.registry.pair_request_of(node_id),
+            commands=self.registry.commands(node_id),
+            last_contact=self.registry.last_contact(node_id),
+            tools=self.reports.tools(node_id),
+            stats=self.reports.stats(node_id),
         )
 
     async def _list_pairs(self, call: RpcCall) -> dict[str, list[Json]]:
-        pending = [pair_request_view(request) for request in self._registry.pair_requests()]
-        paired = [known for known in self._registry.all() if known.approved_at_ms is not None]
-        contact = self._registry.last_contact
+        pending = [pair_request_view(request) for request in self.registry.pair_requests()]
+        paired = [known for known in self.registry.all() if known.approved_at_ms is not None]
+        contact = self.registry.last_contact
         return {"pending": pending, "paired": [pair_entry_view(known, contact(known.node_id)) for known in paired]}
 
     async def _approve(self, call: RpcCall) -> dict[str, str | Json]:
         request_id = read_params(call.params, _RequestParams, call.method).request_id
-        known = await self._registry.approve(request_id, scopes=call.caller.scopes)
-        return {"requestId": request_id, "node": pair_entry_view(known, self._registry.last_contact(known.node_id))}
+        known = await self.registry.approve(request_id, scopes=call.caller.scopes)
+        return {"requestId": request_id, "node": pair_entry_view(known, self.registry.last_contact(known.node_id))}
 
     async def _reject(self, call: RpcCall) -> dict[str, str]:
-        request = self._registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
+        request = self.registry.reject(read_params(call.params, _RequestParams, call.method).request_id)
         return {"requestId": request.request_id, "nodeId": request.node_id}
 
     async def _remove(self, call: RpcCall) -> dict[str, str]:
         node_id = read_params(call.params, _NodeParams, call.method).node_id
-        await self._registry.remove(node_id)
+        await self.registry.remove(node_id)
         self._pending.forget(node_id)
         await self._unpair(node_id)
         return {"nodeId": node_id}
@@ -292,7 +292,7 @@ class NodeService:
         name = wanted.display_name.strip()
         if not name or not name.isprintable():
             raise RpcError("displayName must be one line of visible characters")
-        await self._registry.rename(wanted.node_id, name, rename_tools=has_scope(call.caller.scopes, ADMIN))
+        await self.registry.rename(wanted.node_id, name, rename_tools=has_scope(call.caller.scopes, ADMIN))
         return {"nodeId": wanted.node_id, "displayName": name}
 
     def _publish_pair_request(self, request: NodePairRequest) -> None:
@@ -300,7 +300,7 @@ class NodeService:
 
     def _announce_pair_result(self, result: NodePairResult) -> None:
         self._publish_pair_result(result)
-        connection = self._registry.connection_of(result.node_id)
+        connection = self.registry.connection_of(result.node_id)
         if connection is not None:
             connection.send_event("node.pair.resolved", msgspec.to_builtins(result))
 

@@ -31,8 +31,7 @@ from .approval_queue import device_credential
 from .calls import NodeCallError
 from .command_docs import COMMAND_DESCRIPTIONS, INTERNAL_COMMANDS, MCP_CALL
 from .permissions import matches
-from .registry import NodeRegistry
-from .reports import NodeReports, NodeToolDescription
+from .reports import NodeToolDescription
 from .rpc_methods import NodeService
 from .tool_names import tool_name, tool_names
 
@@ -89,27 +88,19 @@ def build_tools(
 class NodeToolSource:
     """A `ToolSource`: the commands that one node may run."""
 
-    def __init__(
-        self,
-        node_id: str,
-        alias: str,
-        registry: NodeRegistry,
-        reports: NodeReports,
-        service: NodeService,
-        read_mcp: ReadMcp,
-    ) -> None:
+    def __init__(self, node_id: str, alias: str, service: NodeService, read_mcp: ReadMcp) -> None:
         self.changed: Signal[None] = Signal()
-        self.alias, self._node_id, self._registry, self._reports = alias, node_id, registry, reports
-        self._service, self._read_mcp = service, read_mcp
+        self.alias, self._node_id, self._service, self._read_mcp = alias, node_id, service, read_mcp
         self._specs: tuple[ToolSpec, ...] = ()
         self._tools: dict[str, NodeTool] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Read again what it offers; emit `changed` if that changed."""
-        commands = [name for name in self._registry.commands(self._node_id) if not matches(name, INTERNAL_COMMANDS)]
-        self._tools = build_tools(self.alias, commands, self._reports.tools(self._node_id))
-        known = self._registry.find(self._node_id)
+        registry, node_id = self._service.registry, self._node_id
+        commands = [name for name in registry.commands(node_id) if not matches(name, INTERNAL_COMMANDS)]
+        self._tools = build_tools(self.alias, commands, self._service.reports.tools(node_id))
+        known = registry.find(node_id)
         where = known.name if known else self.alias
         specs = tuple(_tool_spec(name, tool, where) for name, tool in self._tools.items())
         if specs != self._specs:
@@ -135,7 +126,7 @@ class NodeToolSource:
             )
         except RpcError as fault:
             if isinstance(fault, NodeCallError) and fault.node_code == "TIMEOUT":
-                raise ToolTimeout("the node did not answer in time and was told to stop") from None
+                raise ToolTimeout("the node did not answer in time and was asked to stop") from None
             raise ToolUnavailable(str(fault)) from None
         finally:
             await progress.flush()
@@ -165,27 +156,25 @@ class _ProgressForwarder:
 
 
 class NodeToolSources:
-    """Registers a source when its node connects with tools to tool, and removes it with the node."""
+    """Registers a source when its node connects with tools to offer, and removes it with the node."""
 
     def __init__(
         self,
-        registry: NodeRegistry,
-        reports: NodeReports,
         service: NodeService,
         *,
         add_source: Callable[[str, ToolSource], None],
         remove_source: Callable[[str], None],
         read_mcp: ReadMcp,
     ) -> None:
-        self._registry, self._reports, self._service = registry, reports, service
+        self._service = service
         self._add_source, self._remove_source, self._read_mcp = add_source, remove_source, read_mcp
         self._sources: dict[str, NodeToolSource] = {}
-        registry.changed.connect(self.refresh)
-        reports.changed.connect(self.refresh)
+        service.registry.changed.connect(self.refresh)
+        service.reports.changed.connect(self.refresh)
 
     def refresh(self, node_id: str) -> None:
-        known, source = self._registry.find(node_id), self._sources.get(node_id)
-        alias = known.alias if known and self._registry.connection_of(node_id) else None
+        known, source = self._service.registry.find(node_id), self._sources.get(node_id)
+        alias = known.alias if known and self._service.registry.connection_of(node_id) else None
         if source is not None and source.alias != alias:
             self._remove_source(source_name(source.alias))
             del self._sources[node_id]
@@ -193,7 +182,7 @@ class NodeToolSources:
         if alias is None:
             return
         if source is None:
-            source = NodeToolSource(node_id, alias, self._registry, self._reports, self._service, self._read_mcp)
+            source = NodeToolSource(node_id, alias, self._service, self._read_mcp)
             self._sources[node_id] = source
             self._add_source(source_name(alias), source)
         else:

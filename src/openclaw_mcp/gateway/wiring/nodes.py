@@ -96,8 +96,6 @@ async def open_nodes(
             callers_of=nodes.callers,
         )
         sources = NodeToolSources(
-            registry,
-            reports,
             nodes,
             add_source=gateway.registry.add,
             remove_source=gateway.registry.remove,

@@ -40,8 +40,8 @@ HOW_TO_ANSWER: Final = "To allow it, run `openclaw approvals` in a terminal on t
 HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
     ("prompt", True): f"{HOW_TO_ANSWER}, or add a rule: {ADD_RULE}.",
     ("prompt", False): f"{HOW_TO_ANSWER}.",
-    ("deny", True): f"Nobody is asked about it; a rule of its own would allow it: {ADD_RULE}.",
-    ("deny", False): "Nobody is asked about it and no rule can allow it: give plain commands, one by one.",
+    ("deny", True): f"No person is asked about it; a rule of its own would allow it: {ADD_RULE}.",
+    ("deny", False): "No person is asked about it and no rule can allow it: give plain commands, one by one.",
 }
 """The remedy, by the verdict and whether a rule could allow the command at all."""
 

@@ -160,7 +160,7 @@ def unknown_program_warning(pattern: str) -> str:
         or _describe_powers(name)
     ):
         return ""
-    return f"{pattern!r} lets through whatever {name} can do: we don't know it, and it may start other programs"
+    return f"{pattern!r} lets through everything {name} can do: we don't know it, and it may start other programs"
 
 
 def default_allow_risk() -> RuleRisk:
@@ -247,17 +247,17 @@ def _command_risks(pattern: str, name: str, arguments: Sequence[str]) -> Iterato
     relative = _relative_scripts(name, arguments)
     if relative:
         named = " or ".join(relative)
-        lets = f"the {named} of any folder: whoever asks chooses the folder it runs in"
+        lets = f"the {named} of any folder: the caller chooses the folder it runs in"
         absolute = re.sub(rf"(?<![^ =']){re.escape(relative[0])}", f"/PATH/{relative[0].removeprefix('./')}", pattern)
         yield RuleRisk(pattern, (lets,), f"write the absolute path, such as {absolute!r}, or {ASK_ADVICE}")
     module = _python_module(name, arguments)
     if module:
-        lets = f"the {module} of any folder: Python looks there first, and whoever asks chooses the folder"
+        lets = f"the {module} of any folder: Python looks there first, and the caller chooses the folder"
         yield RuleRisk(
             pattern, (lets,), f"give Python the option -I, such as {pattern.replace(' ', ' -I ', 1)!r}, or {ASK_ADVICE}"
         )
     if runs_folder_code(name) and not (name == "git" and "rev-parse" in arguments):
-        lets = f"whatever the folder it runs in tells {name} to run: its scripts, hooks and settings"
+        lets = f"anything the folder it runs in tells {name} to run: its scripts, hooks and settings"
         yield RuleRisk(pattern, (lets,), f"allow it only where you trust every folder it may run in, or {ASK_ADVICE}")
     if is_listed(name, PROCESS_VIEWERS) and not _SAFE_PROCESS_LISTING.fullmatch(" ".join((name, *arguments))):
         yield RuleRisk(pattern, (OTHER_PROCESSES_RISK,), _suggest_alternative(name))

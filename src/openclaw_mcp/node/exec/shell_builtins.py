@@ -77,13 +77,13 @@ def _compares_only(arguments: Sequence[ShellWord]) -> bool:
     """Whether all shells only compare strings or look at files, or compare what already are numbers."""
     if any(word.is_dynamic for word in arguments):
         return False
-    said = [word.text for word in arguments]
-    if not _NUMERIC_OPERATORS.isdisjoint(said):
+    texts = [word.text for word in arguments]
+    if not _NUMERIC_OPERATORS.isdisjoint(texts):
         return all(
             text in _NUMERIC_OPERATORS or text in _TEST_OPERATORS or text in ("!", "]") or _WHOLE_NUMBER.fullmatch(text)
-            for text in said
+            for text in texts
         )
-    return all(not text.startswith("-") or text in _TEST_OPERATORS or _WHOLE_NUMBER.fullmatch(text) for text in said)
+    return all(not text.startswith("-") or text in _TEST_OPERATORS or _WHOLE_NUMBER.fullmatch(text) for text in texts)
 
 
 def _prints_only(arguments: Sequence[ShellWord]) -> bool:

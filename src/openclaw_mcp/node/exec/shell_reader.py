@@ -186,7 +186,7 @@ class _Parser:
             if self._text.startswith(operator, self._at):
                 self._at += len(operator)
                 return operator
-        raise UncertainCommand(f"{self._peek()} stands where a command should end")
+        raise UncertainCommand(f"{self._peek()} is found where a command should end")
 
     def _parse_group(self) -> None:
         if self._text.startswith("((", self._at):
@@ -235,7 +235,7 @@ class _Parser:
         if words:
             self._add_command(tuple(words))
         elif not assigns or redirected:
-            raise UncertainCommand(f"{self._peek() or 'the end'} stands where a command should begin")
+            raise UncertainCommand(f"{self._peek() or 'the end'} is found where a command should begin")
 
     def _add_command(self, words: tuple[ShellWord, ...]) -> None:
         first = words[0]

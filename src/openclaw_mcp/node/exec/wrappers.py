@@ -151,7 +151,7 @@ class _Unwrapper:
         if in_other_folder and "/" in first.text and not first.text.startswith("/"):
             raise UncertainCommand(f"{first.text} depends on the folder it is started in")
         if not self._is_process_independent(first.text):
-            raise UncertainCommand(f"{first.text} may mean another file to whatever starts it")
+            raise UncertainCommand(f"{first.text} may mean another file to the program that starts it")
         check_builtin(command)
         name = name or self._wrapper_name(command)
         if name not in WRAPPERS:

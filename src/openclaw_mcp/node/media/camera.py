@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...core.errors import ToolArguments, ToolError, ToolUnavailable
 from ...core.model import ToolCall, ToolResult
 from .. import arguments
-from ..capability import NodeCommand, RequireConsent, UnavailableReason, hold_lock, json_result
+from ..capability import Capability, NodeCommand, RequireConsent, UnavailableReason, hold_lock, json_result
 from ..settings import NodeSettings
 from . import ffmpeg, sound
 from .results import image_result, video_result
@@ -78,7 +78,7 @@ class CameraDevice(Struct, frozen=True, kw_only=True):
     """ffmpeg's input options for it."""
 
 
-class CameraCapability:
+class CameraCapability(Capability):
     """`camera.*`. The setting cameraSource, as `lavfi:testsrc2`, replaces the cameras: ffmpeg's format and input."""
 
     name = "camera"
@@ -114,9 +114,6 @@ class CameraCapability:
         if command != LIST.name and not self._list_devices():
             return NO_CAMERA
         return None
-
-    async def aclose(self) -> None:
-        return
 
     async def _list(self, call: ToolCall) -> ToolResult:
         found = self._list_devices()
@@ -198,17 +195,17 @@ def _list_video4linux(sysfs: Path, devices: Path) -> list[tuple[Path, str]]:
         return []
     entries = sorted(sysfs.glob("video*"), key=lambda entry: (len(entry.name), entry.name))[:MAX_CAMERAS]
     return [
-        (devices / entry.name, _device_name(entry))
+        (devices / entry.name, _read_attribute(entry, "name") or entry.name)
         for entry in entries
         if _is_capture_device(entry, devices / entry.name)
     ]
 
 
-def _device_name(entry: Path) -> str:
+def _read_attribute(entry: Path, name: str) -> str:
     try:
-        return (entry / "name").read_text(encoding="utf-8", errors="replace").strip() or entry.name
+        return (entry / name).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return entry.name
+        return ""
 
 
 def _is_capture_device(entry: Path, device: Path) -> bool:
@@ -224,16 +221,9 @@ def _is_capture_device(entry: Path, device: Path) -> bool:
         return bool(int.from_bytes(answer[DEVICE_CAPS_BYTES], sys.byteorder) & VIDEO_CAPTURE)
     except OSError:
         # No such question for this driver: the first device file of a camera is the one with the pictures.
-        return _device_index(entry) == "0"
+        return _read_attribute(entry, "index") == "0"
     finally:
         os.close(descriptor)
-
-
-def _device_index(entry: Path) -> str:
-    try:
-        return (entry / "index").read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _image_size(image: bytes) -> tuple[int, int]:

@@ -225,17 +225,8 @@ def grab_options(
         return (*video, "-i", f"Capture screen {index}:none")
     area_options = ("-framerate", f"{fps:g}", "-video_size", f"{area.width}x{area.height}")
     if platform == "win32":
-        return (
-            "-f",
-            "gdigrab",
-            *area_options,
-            "-offset_x",
-            str(area.left),
-            "-offset_y",
-            str(area.top),
-            "-i",
-            "desktop",
-        )
+        offset = ("-offset_x", str(area.left), "-offset_y", str(area.top))
+        return ("-f", "gdigrab", *area_options, *offset, "-i", "desktop")
     if display is None:
         raise ToolError("Recording failed: DISPLAY is not set")
     return ("-f", "x11grab", *area_options, "-draw_mouse", "1", "-i", f"{display}+{area.left},{area.top}")
