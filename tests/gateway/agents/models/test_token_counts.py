@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.gateway.agents.models.gateway_runtime import _media
+from openclaw_mcp.core.chat_messages import ChatMessage
+from openclaw_mcp.core.lenient import convert_lenient
 
 from .conversations import APIS
 from .fake import FakeModel, Step
@@ -39,4 +40,4 @@ def test_a_run_with_odd_token_counts_can_be_read(tmp_path: Path, api: str, usage
 def test_a_file_of_another_gateway_has_a_text_for_a_name_or_none(name: object) -> None:
     block = {"type": "image", "data": base64.b64encode(b"x").decode(), "mimeType": "image/png", "fileName": name}
 
-    assert [file.name for file in _media({"content": [block]})] == [None]
+    assert [file.name for file in convert_lenient({"content": [block]}, ChatMessage).media] == [None]
