@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from openclaw_mcp.config import merge, parsing, redaction
 from openclaw_mcp.config.file import ConfigFile
+from openclaw_mcp.config.json_schema import SchemaNode
 from openclaw_mcp.config.key_permissions import class_of
 from openclaw_mcp.config.permission import ABSENT, ConfigChangeDenied, check_run_changes, diff_values, is_person
 from openclaw_mcp.config.rpc_methods import ConfigService
@@ -389,7 +391,7 @@ def test_a_new_key_without_a_class_is_closed_to_runs(added: Json) -> None:
 
     assert any(not declared for _, declared in leaves(schema))
     for path in (("fresh",), ("fresh", "inner"), ("fresh", 0), ("fresh", "a", "b")):
-        assert class_of(path, schema) == UNKNOWN
+        assert class_of(path, convert(schema, SchemaNode)) == UNKNOWN
 
 
 def test_a_class_holds_for_what_is_below_it() -> None:
@@ -434,10 +436,10 @@ def test_a_model_is_free_within_its_provider_and_while_no_rules_go_by_that(rules
     listed = before["agents"]["list"]
     after = {**before, "agents": {**before["agents"], **change, "list": [*change.get("list", listed[:1]), *listed[1:]]}}
     if rules is None and change["defaults"].get("model") == "near/large":
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
         return
     with pytest.raises(ConfigChangeDenied) as refused:
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
     assert all("model" in path for path in refused.value.paths)
 
 
@@ -448,7 +450,7 @@ def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
     assert bool(list(diff_values(before, after))) == differ
     if differ:  # nothing of it is in the table
         with pytest.raises(ConfigChangeDenied):
-            check_run_changes(before, after, ConfigSchema().json_schema)
+            check_run_changes(before, after)
 
 
 GONE = ABSENT
@@ -487,7 +489,7 @@ def test_a_difference_is_found_where_it_is(before: Any, after: Any, found: list[
 )
 def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str) -> None:
     with pytest.raises(ConfigChangeDenied, match=f"an agent's run may not change {named}: ask a person") as refused:
-        check_run_changes({}, {f"k{n}": 1 for n in range(count)}, ConfigSchema().json_schema)
+        check_run_changes({}, {f"k{n}": 1 for n in range(count)})
     assert refused.value.paths == [f"k{n}" for n in range(count)]
 
 
@@ -497,7 +499,7 @@ def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str
 )
 def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, shown: str) -> None:
     with pytest.raises(ConfigChangeDenied) as refused:
-        check_run_changes({}, {name: 1}, ConfigSchema().json_schema)
+        check_run_changes({}, {name: 1})
     assert refused.value.paths == [shown]
 
 
@@ -521,7 +523,7 @@ DEFAULTS: list[tuple[str, Json, Json, bool]] = [
 @pytest.mark.parametrize(("before", "after", "may"), [row[1:] for row in DEFAULTS], ids=[row[0] for row in DEFAULTS])
 def test_what_holds_anyway_may_be_said_and_left_unsaid(before: Json, after: Json, may: bool) -> None:
     if may:
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
     else:
         with pytest.raises(ConfigChangeDenied):
-            check_run_changes(before, after, ConfigSchema().json_schema)
+            check_run_changes(before, after)
