@@ -24,16 +24,16 @@ def _keyword(field: str) -> str:
     return f"x-{others[0]}" if first == "x" else first + "".join(map(str.title, others))
 
 
-class SchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_keyword):
+class ConfigSchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_keyword):
     """One part of the schema. Besides the standard keywords: `x-reload`, what a change takes; `x-agents`, why a run may
     or may not change it; `x-unused`: accepted, and read by no code."""
 
     type: str | list[str] | None = None
     title: str | None = None
-    properties: dict[str, "SchemaNode"] = {}
-    additional_properties: "bool | SchemaNode | None" = None
-    items: "SchemaNode | None" = None
-    one_of: list["SchemaNode"] = []
+    properties: dict[str, "ConfigSchemaNode"] = {}
+    additional_properties: "bool | ConfigSchemaNode | None" = None
+    items: "ConfigSchemaNode | None" = None
+    one_of: list["ConfigSchemaNode"] = []
     required: list[str] = []
     enum: list[object] | None = None
     const: str | None = None
@@ -52,11 +52,11 @@ class SchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_
     x_unused: bool = False
 
 
-_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(SchemaNode)}
+_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(ConfigSchemaNode)}
 
 
 @cache
-def config_schema() -> SchemaNode:
+def config_schema() -> ConfigSchemaNode:
     section = cast("inspect.StructType", inspect.type_info(Config))
     return msgspec.structs.replace(_section_schema(section, defaults=True), x_reload=None)
 
@@ -66,7 +66,7 @@ def published_schema() -> Json:
     return {"$schema": JSON_SCHEMA_DIALECT, **msgspec.to_builtins(config_schema())}
 
 
-def _schema_of(type: inspect.Type, *, defaults: bool) -> SchemaNode:
+def _schema_of(type: inspect.Type, *, defaults: bool) -> ConfigSchemaNode:
     """`defaults`: whether defaults are named. Not where another level may set the value: a default there would seem to
     override it."""
     match type:
@@ -77,25 +77,25 @@ def _schema_of(type: inspect.Type, *, defaults: bool) -> SchemaNode:
         case inspect.StructType():
             return _section_schema(type, defaults=defaults)
         case inspect.LiteralType():
-            return SchemaNode(enum=list(type.values))
+            return ConfigSchemaNode(enum=list(type.values))
         case inspect.DictType():
             if isinstance(type.value_type, inspect.AnyType):
-                return SchemaNode(type="object", additional_properties=True, x_reload="none")
-            return SchemaNode(type="object", additional_properties=_schema_of(type.value_type, defaults=defaults))
+                return ConfigSchemaNode(type="object", additional_properties=True, x_reload="none")
+            return ConfigSchemaNode(type="object", additional_properties=_schema_of(type.value_type, defaults=defaults))
         case inspect.VarTupleType(min_length=shortest, max_length=longest):
             items = _schema_of(type.item_type, defaults=defaults)
-            return SchemaNode(type="array", items=items, min_items=shortest, max_items=longest)
+            return ConfigSchemaNode(type="array", items=items, min_items=shortest, max_items=longest)
         case inspect.AnyType():
-            return SchemaNode()
+            return ConfigSchemaNode()
     bounds = {name: getattr(type, bound, None) for bound, name in _BOUNDS.items()}
-    return msgspec.structs.replace(SchemaNode(type=_JSON_TYPES[type.__class__]), **bounds)
+    return msgspec.structs.replace(ConfigSchemaNode(type=_JSON_TYPES[type.__class__]), **bounds)
 
 
-def _declared_schema(type: inspect.Metadata, *, defaults: bool) -> SchemaNode:
+def _declared_schema(type: inspect.Metadata, *, defaults: bool) -> ConfigSchemaNode:
     """A key with what `core/config/keys.py` declares of it."""
     extra: Mapping[str, dict[str, builtins.type[Section]]] = type.extra or {}
     if "any_object" in extra:
-        node = SchemaNode(type="object", additional_properties=True)
+        node = ConfigSchemaNode(type="object", additional_properties=True)
     elif "entries" in extra:
         node = _entries_schema(extra["entries"])
     else:
@@ -104,22 +104,22 @@ def _declared_schema(type: inspect.Metadata, *, defaults: bool) -> SchemaNode:
     return msgspec.structs.replace(node, **declared)
 
 
-def _union_schema(types: Iterable[inspect.Type], *, defaults: bool) -> SchemaNode:
+def _union_schema(types: Iterable[inspect.Type], *, defaults: bool) -> ConfigSchemaNode:
     """`T | None` is T: a key that is not set is left out, never null."""
     found = [_schema_of(type, defaults=defaults) for type in types if not isinstance(type, inspect.NoneType)]
     if len(found) == 1:
         return found[0]
-    names = [one.type for one in found if isinstance(one.type, str) and one == SchemaNode(type=one.type)]
+    names = [one.type for one in found if isinstance(one.type, str) and one == ConfigSchemaNode(type=one.type)]
     if len(names) == len(found):
-        return SchemaNode(type=[name for name in names if name != "integer" or "number" not in names])
-    return SchemaNode(one_of=found)
+        return ConfigSchemaNode(type=[name for name in names if name != "integer" or "number" not in names])
+    return ConfigSchemaNode(one_of=found)
 
 
-def _section_schema(type: inspect.StructType, *, defaults: bool) -> SchemaNode:
+def _section_schema(type: inspect.StructType, *, defaults: bool) -> ConfigSchemaNode:
     section = cast("builtins.type[Section]", type.cls)
     if section.is_open and not type.fields:
-        return SchemaNode(type="object", additional_properties=True, x_reload="none")
-    tag = {} if type.tag_field is None else {type.tag_field: SchemaNode(const=str(type.tag))}
+        return ConfigSchemaNode(type="object", additional_properties=True, x_reload="none")
+    tag = {} if type.tag_field is None else {type.tag_field: ConfigSchemaNode(const=str(type.tag))}
     hints = get_type_hints(section, include_extras=True)
     properties = {}
     for field in type.fields:
@@ -129,7 +129,7 @@ def _section_schema(type: inspect.StructType, *, defaults: bool) -> SchemaNode:
         if defaults and isinstance(field.default, str | int | float) and field.default != "":
             node = msgspec.structs.replace(node, default=field.default)
         properties[field.encode_name] = node
-    return SchemaNode(
+    return ConfigSchemaNode(
         type="object",
         title=str(section.__doc__).partition("\n")[0].removesuffix("."),
         properties=tag | properties,
@@ -146,10 +146,10 @@ def _literal_values(hint: object) -> list[object]:
     return next((values for part in get_args(hint) if (values := _literal_values(part))), [])
 
 
-def _entries_schema(entries: dict[str, type[Section]]) -> SchemaNode:
+def _entries_schema(entries: dict[str, type[Section]]) -> ConfigSchemaNode:
     """Each section under its name; what a change of it takes is declared at the object that holds them."""
     found = {
         name: msgspec.structs.replace(_schema_of(inspect.type_info(section), defaults=name == "*"), x_reload=None)
         for name, section in entries.items()
     }
-    return SchemaNode(type="object", additional_properties=found.pop("*"), properties=found)
+    return ConfigSchemaNode(type="object", additional_properties=found.pop("*"), properties=found)

@@ -9,7 +9,7 @@ from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
 from ..core.model_name import is_model_name
 from ..core.providers import has_provider_rules
-from .json_schema import SchemaNode, config_schema
+from .json_schema import ConfigSchemaNode, config_schema
 from .key_permissions import class_of, class_of_presence
 from .parsing import ConfigPath
 
@@ -111,7 +111,7 @@ def _is_default(path: ConfigPath, value: Any) -> bool:
     """Whether the value is the default. Of fixed keys alone: the value of an entry may hide that of another level."""
     if value is ABSENT:
         return True
-    node: SchemaNode | None = config_schema()
+    node: ConfigSchemaNode | None = config_schema()
     for step in path:
         node = node.properties.get(str(step)) if node is not None else None
     return node is not None and _is_same(node.default, value)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ..core.config.keys import ReloadKind
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
-from .json_schema import SchemaNode, config_schema, published_schema
+from .json_schema import ConfigSchemaNode, config_schema, published_schema
 from .parsing import ConfigIssue, ConfigPath, join_path
 from .secrets.names import is_plural_name, is_secret_name
 
@@ -55,7 +55,7 @@ class ConfigSchema:
             for path in _iter_unused(config_schema(), config, "")
         ]
 
-    def find_node(self, path: ConfigPath) -> SchemaNode | None:
+    def find_node(self, path: ConfigPath) -> ConfigSchemaNode | None:
         """The schema at a path; None where there is none."""
         nodes = list(_nodes_on_path(path))
         return nodes[-1] if len(nodes) > len(path) else None
@@ -73,9 +73,9 @@ class ConfigSchema:
         return filled
 
 
-def _nodes_on_path(path: ConfigPath) -> Iterator[SchemaNode]:
+def _nodes_on_path(path: ConfigPath) -> Iterator[ConfigSchemaNode]:
     """The schema, and the part of it at each step of the path, as far as it is described."""
-    node: SchemaNode | None = config_schema()
+    node: ConfigSchemaNode | None = config_schema()
     for step in (*path, None):
         if node is None:
             return
@@ -83,15 +83,15 @@ def _nodes_on_path(path: ConfigPath) -> Iterator[SchemaNode]:
         node = None if step is None else _child_node(node, step)
 
 
-def _child_node(node: SchemaNode, step: str | int) -> SchemaNode | None:
+def _child_node(node: ConfigSchemaNode, step: str | int) -> ConfigSchemaNode | None:
     is_index = isinstance(step, int) or step in ("*", "[]") or parse_whole_number(step) is not None
     if is_index and node.items is not None:
         return node.items
     found = node.properties.get(str(step), node.additional_properties)
-    return found if isinstance(found, SchemaNode) else SchemaNode() if found else None
+    return found if isinstance(found, ConfigSchemaNode) else ConfigSchemaNode() if found else None
 
 
-def _iter_unused(node: SchemaNode, value: Any, path: str) -> Iterator[str]:
+def _iter_unused(node: ConfigSchemaNode, value: Any, path: str) -> Iterator[str]:
     if node.x_unused:
         if value != node.default:
             yield path
@@ -103,23 +103,23 @@ def _iter_unused(node: SchemaNode, value: Any, path: str) -> Iterator[str]:
             yield from _iter_unused(below, inner, f"{path}.{step}" if path else str(step))
 
 
-def hint_of(name: str, node: SchemaNode) -> UiHint:
+def hint_of(name: str, node: ConfigSchemaNode) -> UiHint:
     label = name if node.title is None else node.title
     is_sensitive = is_secret_name(name) and not is_plural_name(name)
     return {"label": label, "sensitive": True} if is_sensitive else {"label": label}
 
 
-def _iter_hints(node: SchemaNode, path: str) -> Iterator[tuple[str, UiHint]]:
+def _iter_hints(node: ConfigSchemaNode, path: str) -> Iterator[tuple[str, UiHint]]:
     for name, inner in node.properties.items():
         place = f"{path}.{name}" if path else name
         yield place, hint_of(name, inner)
         yield from _iter_hints(inner, place)
         for below, suffix in ((inner.items, "[]"), (inner.additional_properties, ".*")):
-            if isinstance(below, SchemaNode):
+            if isinstance(below, ConfigSchemaNode):
                 yield from _iter_hints(below, f"{place}{suffix}")
 
 
-def _fill_defaults(node: SchemaNode, value: Any) -> Any:
+def _fill_defaults(node: ConfigSchemaNode, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     result = dict(value)
