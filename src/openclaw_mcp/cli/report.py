@@ -66,4 +66,4 @@ def format_time(ms: Any, timespec: str = "minutes") -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
