@@ -80,7 +80,7 @@ async def probe_gateway(
     try:
         async with connect_operator(folder, url=address, token=given) as client:
             hello = client.hello or {}
-            methods: dict[str, Json] = dict.fromkeys(REPORT_METHODS, {})
+            methods: dict[str, Json] = {method: {} for method in REPORT_METHODS}
             if sessions:
                 methods["sessions.list"] = {"limit": sessions, "includeDerivedTitles": True}
             return GatewayProbe(

@@ -91,5 +91,5 @@ def _format_row(row: SessionRow) -> list[str]:
 
 def _printable_line(text: str) -> str:
     """One line without control characters."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    shown = "".join(char if char.isprintable() else " " for char in text)
     return shown if len(shown) <= MAX_TITLE_CHARS else shown[: MAX_TITLE_CHARS - 1] + "…"
