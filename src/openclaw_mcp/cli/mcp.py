@@ -267,16 +267,11 @@ async def _call_tool(options: argparse.Namespace, file: Path) -> int:
         result = await dispatcher.call(
             model.ToolCall(caller=model.LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT)
         )
-    _print_result(result, as_json=options.json)
-    return FAILED if result.failed else DONE
-
-
-def _print_result(result: model.ToolResult, *, as_json: bool) -> None:
-    if as_json:
+    if options.json:
         print(msgspec.json.encode(encode_tool_result(result)).decode())
-        return
-    for block in result.content:
-        print(_format_block(block))
+    else:
+        print(*map(_format_block, result.content), sep="\n", end="\n" if result.content else "")
+    return FAILED if result.failed else DONE
 
 
 def _format_block(block: model.ContentBlock) -> str:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from ..net.gateway_client.client import GatewayClient
 from ..net.listening_ports import can_connect, find_port_owner
 from .channels import ChannelsStatus
 from .gateway_connection import connect_operator, port_from_env, port_from_state
+from .report import Finding, attention
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
 REPORT_METHODS: Final = ("health", "channels.status", "cron.status")
@@ -44,11 +46,11 @@ class GatewayProbe(Struct, frozen=True, kw_only=True):
         whose = "a real OpenClaw gateway" if _CALENDAR_VERSION.match(self.version) else "our gateway"
         return f"{whose} ({self.version})"
 
-    @property
-    def issues(self) -> list[str]:
+    def channel_findings(self) -> Iterator[Finding]:
         """What is wrong with its channels."""
-        issues = self.reply("channels.status", ChannelsStatus).status_issues
-        return [f"{issue.channel} {issue.account_id}: {issue.message}" for issue in issues]
+        remedy = "openclaw channels shows each; correct its settings with openclaw config"
+        for issue in self.reply("channels.status", ChannelsStatus).status_issues:
+            yield attention("channels", f"{issue.channel} {issue.account_id}: {issue.message}", remedy)
 
     def reply(self, method: str, kind: type[Reply]) -> Reply:
         """One of the answers; the defaults of `kind` for one that has another form, as another gateway's may."""

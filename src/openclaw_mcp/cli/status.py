@@ -57,29 +57,24 @@ def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> 
     yield from _check_channels(probe)
     yield from _check_cron(probe)
     if snapshot.is_valid:
-        yield from doctor_agents.check_agents(
-            snapshot.config, redaction.redact_secrets(snapshot.parsed, redaction.MASK)
-        )
+        redacted = redaction.redact_secrets(snapshot.parsed, redaction.MASK)
+        yield from doctor_agents.check_agents(snapshot.config, redacted)
     else:
         yield from doctor_files.check_config(snapshot)
 
 
 def _print_json(folder: Path, probe: GatewayProbe, findings: list[report.Finding]) -> None:
     up = run_state.read(folder)
+    health = probe.replies.get("health", {})
     found = {
         "version": __version__,
         "ok": not report.has_problems(findings),
         "stateDirectory": str(folder),
         "up": None if up is None else up.pid,
-        "gateway": {
-            "url": probe.url,
-            "answers": probe.answers,
-            "version": probe.version or None,
-            "health": probe.replies.get("health", {}),
-        },
+        "gateway": {"url": probe.url, "answers": probe.answers, "version": probe.version or None, "health": health},
         "channels": probe.replies.get("channels.status", {}),
         "cron": probe.replies.get("cron.status", {}),
-        "findings": report.findings_to_json(findings),
+        "findings": findings,
     }
     report.print_json(found)
 
@@ -87,9 +82,8 @@ def _print_json(folder: Path, probe: GatewayProbe, findings: list[report.Finding
 def _check_surfaces(folder: Path) -> Iterator[report.Finding]:
     up = run_state.read(folder)
     if up is None:
-        yield report.note(
-            "up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface"
-        )
+        message = "openclaw up does not run with this state directory"
+        yield report.note("up", message, "openclaw up -d starts every surface")
         return
     yield report.fine("up", f"process {up.pid}, since {report.format_time(up.started * 1000)}")
     for surface in up.surfaces:
@@ -120,13 +114,11 @@ def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
         if probe.reply("health", GatewayHealth).ok:
             yield report.fine("gateway", f"{probe.title} at {probe.url} is healthy")
         else:
-            yield report.attention(
-                "gateway", f"{probe.title} at {probe.url} reports that it is not healthy", "see openclaw logs"
-            )
+            problem = f"{probe.title} at {probe.url} reports that it is not healthy"
+            yield report.attention("gateway", problem, "see openclaw logs")
     elif probe.is_configured or probe.is_listening:
-        yield report.attention(
-            "gateway", probe.problem, "openclaw doctor names what listens there; give its address and token"
-        )
+        remedy = "openclaw doctor names what listens there; give its address and token"
+        yield report.attention("gateway", probe.problem, remedy)
     else:
         message = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
         yield report.note("gateway", message, "openclaw up starts one")
@@ -140,9 +132,8 @@ def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> re
     if "://" not in where and not Path(where).exists():
         return report.note("sessions", "none yet")
     try:
-        return report.fine(
-            "sessions", f"{len(store_file.read_sessions(where))} in {where}; openclaw sessions lists them"
-        )
+        count = len(store_file.read_sessions(where))
+        return report.fine("sessions", f"{count} in {where}; openclaw sessions lists them")
     except store_file.NoStore as exc:
         return report.attention("sessions", str(exc), "openclaw doctor checks more")
 
@@ -155,10 +146,7 @@ def _check_channels(probe: GatewayProbe) -> Iterator[report.Finding]:
             text = f"{name} {account.account_id} {state}"
             error = account.last_error
             yield report.note("channels", f"{text}: {error}") if error else report.fine("channels", text)
-    for issue in probe.issues:
-        yield report.attention(
-            "channels", issue, "openclaw channels shows each; correct its settings with openclaw config"
-        )
+    yield from probe.channel_findings()
 
 
 def _check_cron(probe: GatewayProbe) -> Iterator[report.Finding]:

@@ -1,12 +1,11 @@
 """`agents` of openclaw.json."""
 
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 from ..model import Json
 from .keys import ADDRESS, FILES, FREE, LIMIT, MODEL, PERMISSIONS, PROGRAM, SECRET, SENDERS, OpenObject, Section, key
 
 AgentRuntimeName = Literal["demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode"]
-AGENT_RUNTIMES: Final[tuple[str, ...]] = get_args(AgentRuntimeName)
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,63}$"
 Strings = tuple[str, ...]
 
