@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.config import parsing, redaction
+from openclaw_mcp.config.secrets.recipients import remove_paths
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 
@@ -250,3 +251,8 @@ def test_a_person_who_edits_the_file_has_the_last_word(tmp_path: Path) -> None:
         assert service.service.current.config.models.providers["near"].api_key == "k-near"
 
     asyncio.run(story())
+
+
+def test_a_secret_at_the_root_is_removed() -> None:
+    assert remove_paths({"token": "x"}, [("token",)]) == {}
+    assert remove_paths({"a": {"auth": {"token": "x"}}, "b": 1}, [("a", "auth", "token")]) == {"a": {}, "b": 1}
