@@ -117,7 +117,7 @@ GUARDS: Final[dict[str, tuple[str, ...]]] = {
     "store/writer.py": ("tests/store/test_writer.py", "tests/store/test_store.py", "tests/store/test_messages.py"),
     "store/runs.py": ("tests/store/test_runs.py", "tests/store/test_store.py", "tests/gateway/wiring/test_owner.py"),
     "config/rpc_methods.py": (
-        "tests/config/test_room.py",
+        "tests/config/test_rpc_methods.py",
         "tests/config/test_config.py",
         "tests/config/test_permission.py",
     ),

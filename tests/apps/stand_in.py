@@ -1,4 +1,4 @@
-"""A proxy that misbehaves as told: what a real one can't be made to do."""
+"""A proxy that misbehaves on request, as a real one can't be made to."""
 
 import asyncio
 import contextlib

@@ -24,7 +24,7 @@ class Server:
 
     def __init__(self, said: bytes, cut: int) -> None:
         self.said, self.cut = said, cut
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         codec = ServerProtocol()
@@ -35,7 +35,7 @@ class Server:
                 if isinstance(event, Request):
                     codec.send_response(codec.accept(event))
                 elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
-                    self.heard.append(bytes(event.data))
+                    self.received.append(bytes(event.data))
             answer = b"".join(codec.data_to_send())
             if not greeted:
                 greeted, answer = True, answer + self.said
@@ -63,10 +63,10 @@ def frames(messages: list[Message]) -> bytes:
 
 
 async def visit(server: Server, words: list[str]) -> tuple[list[bytes], Any]:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    make: Any = partial(BridgeConnection, on_message=lambda message, _: heard.append(message))
+    make: Any = partial(BridgeConnection, on_message=lambda message, _: received.append(message))
     async with listening, asyncio.timeout(WAIT):
         dial = connect(f"ws://127.0.0.1:{port}", proxy=None, compression=None, create_connection=make)
         async with dial as socket:
@@ -75,7 +75,7 @@ async def visit(server: Server, words: list[str]) -> tuple[list[bytes], Any]:
                 await socket.send_text(word)
             if not words:
                 await socket.wait_closed()
-        return heard, (socket.close_code, socket.close_reason)
+        return received, (socket.close_code, socket.close_reason)
 
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
@@ -88,16 +88,16 @@ SIZES = st.sampled_from([0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
 def test_messages_arrive_whole_and_in_order_however_they_are_cut(sizes: list[list[int]], cut: int) -> None:
     messages = [[b"abc"[place : place + 1] * size for place, size in enumerate(pieces)] for pieces in sizes]
     said = frames(messages)
-    heard, ended = asyncio.run(visit(Server(said, max(cut, len(said) // 2000)), []))
+    received, ended = asyncio.run(visit(Server(said, max(cut, len(said) // 2000)), []))
 
-    assert heard == [b"".join(pieces) for pieces in messages]
+    assert received == [b"".join(pieces) for pieces in messages]
     assert ended == (4410, "deleted")
 
 
-def test_what_an_app_says_is_masked_and_read_as_it_was_said() -> None:
+def test_messages_of_an_app_are_masked_and_read_as_sent() -> None:
     words = ["", "ä", "x" * 125, "y" * 126, "z" * 65_535, "w" * 70_000]
 
     server = Server(b"", 1 << 16)
     asyncio.run(visit(server, words))
 
-    assert server.heard == [word.encode() for word in words]
+    assert server.received == [word.encode() for word in words]

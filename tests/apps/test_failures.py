@@ -135,7 +135,7 @@ def test_a_proxy_that_never_answers_is_given_up_in_time(monkeypatch: pytest.Monk
     at(main)
 
 
-def test_tools_changed_while_away_are_told_on_the_way_back() -> None:
+def test_tools_changed_while_disconnected_are_sent_on_reconnect() -> None:
     async def main(proxy: StandIn) -> None:
         app = AppTools(proxy.address)
 
@@ -150,7 +150,7 @@ def test_tools_changed_while_away_are_told_on_the_way_back() -> None:
     at(main)
 
 
-def test_leaving_is_said_to_be_no_error() -> None:
+def test_leaving_is_no_error() -> None:
     said: list[Any] = []
 
     async def listen(receive: Receive, send: Send) -> None:

@@ -148,7 +148,7 @@ def test_a_deleted_session_ends_the_lending_until_it_is_opened_again(address: st
 
 
 @pytest.mark.parametrize("start", WHERE)
-def test_a_wrong_token_is_said_at_once(address: str, start: Start) -> None:
+def test_a_wrong_token_is_reported_at_once(address: str, start: Start) -> None:
     with start(address, "wrong") as reports:
         error = reports.wait_for("error")
         assert error["known"]

@@ -23,7 +23,7 @@ def at(prepare: Callable[[StandIn], None], test: Callable[[StandIn, Reports], Aw
     asyncio.run(main())
 
 
-async def heard(reports: Reports, type: str) -> Any:
+async def wait_for_report(reports: Reports, type: str) -> Any:
     return await asyncio.to_thread(reports.wait_for, type)
 
 
@@ -37,7 +37,7 @@ def test_a_bridge_that_is_closed_is_dialled_again_on_the_same_session(code: int)
         proxy.talks = [close(code)]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        assert (await heard(reports, "open"))["detail"]["id"] == "s1"
+        assert (await wait_for_report(reports, "open"))["detail"]["id"] == "s1"
         assert bridges(proxy) == ["s1", "s1"]
 
     at(prepare, main)
@@ -48,19 +48,22 @@ def test_a_session_the_proxy_does_not_know_is_made_again_after_a_pause() -> None
         proxy.talks = [close(4404)]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        assert (await heard(reports, "open"))["detail"] == {"id": "s2", "mcpUrl": f"{proxy.address}/v1/mcp/s2"}
+        assert (await wait_for_report(reports, "open"))["detail"] == {
+            "id": "s2",
+            "mcpUrl": f"{proxy.address}/v1/mcp/s2",
+        }
         assert bridges(proxy) == ["s1", "s2"]
 
     at(prepare, main)
 
 
 @pytest.mark.parametrize(("code", "name"), [(4401, "ProxyRefused"), (4403, "ProxyRefused"), (4410, "SessionDeleted")])
-def test_what_trying_again_cannot_mend_is_said(code: int, name: str) -> None:
+def test_an_error_that_retries_cannot_mend_is_reported(code: int, name: str) -> None:
     def prepare(proxy: StandIn) -> None:
         proxy.talks = [close(code)]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        error = await heard(reports, "error")
+        error = await wait_for_report(reports, "error")
         assert (error["name"], error["known"]) == (name, True)
         assert len(bridges(proxy)) == 1
 
@@ -72,7 +75,7 @@ def test_another_servers_refusal_is_no_proxys() -> None:
         proxy.answers = [(404, {}, {"detail": "Not Found"})]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        assert "is no app-tool proxy; give the address of one" in (await heard(reports, "error"))["detail"]
+        assert "is no app-tool proxy; give the address of one" in (await wait_for_report(reports, "error"))["detail"]
 
     at(prepare, main)
 
@@ -82,10 +85,12 @@ def test_asked_to_come_later_it_comes_later_and_what_is_no_proxy_is_recognised()
         proxy.answers = [(429, {"Retry-After": "1"}, {"detail": "too fast"}), (200, {}, {"hello": 1})]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        assert (await heard(reports, "disconnected"))["detail"] == "the proxy asks to come back later (429, too fast)"
+        assert (await wait_for_report(reports, "disconnected"))[
+            "detail"
+        ] == "the proxy asks to come back later (429, too fast)"
         clock = asyncio.get_running_loop().time
         began = clock()
-        assert "is no app-tool proxy" in (await heard(reports, "error"))["detail"]
+        assert "is no app-tool proxy" in (await wait_for_report(reports, "error"))["detail"]
         assert clock() - began > 0.5
 
     at(prepare, main)
@@ -113,7 +118,7 @@ def test_frames_that_are_none_harm_nothing() -> None:
         proxy.talks = [talk]
 
     async def main(proxy: StandIn, reports: Reports) -> None:
-        await heard(reports, "open")
+        await wait_for_report(reports, "open")
         await answered.wait()
         by_id = {answer["request_id"]: answer for answer in answers}
         assert (by_id["nothing"]["ok"], by_id["nothing"]["content"]) == (True, None)

@@ -324,7 +324,7 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_a_sentence() -> None:
 # ---- trouble ----
 
 
-def test_a_wrong_token_is_said_at_once(address: str) -> None:
+def test_a_wrong_token_is_reported_at_once(address: str) -> None:
     async def main() -> None:
         with pytest.raises(ProxyRefused, match="401"):
             async with AppTools(address, token="wrong"):
@@ -344,7 +344,7 @@ def test_a_tool_the_proxy_refuses_is_named(address: str) -> None:
     bounded(main())
 
 
-def test_no_proxy_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_proxy_is_reported_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.apps.client.FIRST_CONNECTION", 1.0)
 
     async def main() -> None:
@@ -355,7 +355,7 @@ def test_no_proxy_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     bounded(main())
 
 
-def test_what_is_no_proxy_is_said_in_a_sentence(address: str) -> None:
+def test_another_server_than_a_proxy_is_reported_in_a_sentence(address: str) -> None:
     async def main() -> None:
         with pytest.raises(ProxyRefused, match="is no app-tool proxy; give the address of one"):
             async with AppTools(f"{address}/nowhere", token=APP_TOKEN):
@@ -402,7 +402,7 @@ def test_leaving_takes_the_session_away(address: str) -> None:
     bounded(main())
 
 
-def test_a_proxy_that_comes_back_is_found_again_and_the_tools_are_registered_anew() -> None:
+def test_a_proxy_that_comes_back_is_found_again_and_the_tools_are_registered_again() -> None:
     port = free_port()
     sessions: list[Session] = []
     running, ended = asyncio.Event(), asyncio.Event()

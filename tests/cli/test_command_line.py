@@ -16,7 +16,7 @@ def openclaw(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])
-def test_the_version_is_told(word: str) -> None:
+def test_the_version_is_printed(word: str) -> None:
     done = openclaw(word)
 
     assert (done.returncode, done.stdout) == (0, f"openclaw-mcp {__version__}\n")

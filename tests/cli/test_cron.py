@@ -14,8 +14,8 @@ from ..running import OPENCLAW
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("state"), TZ="America/New_York") as house:
-        yield house
+    with serving(tmp_path_factory.mktemp("state"), TZ="America/New_York") as gateway:
+        yield gateway
 
 
 def ran(served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -40,11 +40,11 @@ def asked(served: Served, *words: str) -> Any:
 
 
 def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> None:
-    told = cron(served, "add", "--name", "morning", "--cron", "30 9 * * 1-5", "--tz", "Asia/Tokyo", "--message", "hi",
+    shown = cron(served, "add", "--name", "morning", "--cron", "30 9 * * 1-5", "--tz", "Asia/Tokyo", "--message", "hi",
                 "--no-deliver")  # fmt: skip
-    times = re.findall(r"^    (Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:30:00 JST$", told, re.MULTILINE)
+    times = re.findall(r"^    (Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:30:00 JST$", shown, re.MULTILINE)
     assert len(times) == 5
-    assert re.findall(r"^    .* JST$", cron(served, "list"), re.MULTILINE)[:5] == told.splitlines()[1:6]
+    assert re.findall(r"^    .* JST$", cron(served, "list"), re.MULTILINE)[:5] == shown.splitlines()[1:6]
     made = asked(served, "get", "morning")
     assert made["schedule"] == {"kind": "cron", "expr": "30 9 * * 1-5", "tz": "Asia/Tokyo"}
     assert made["delivery"] == {"mode": "none"}
@@ -61,8 +61,8 @@ def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> 
 
 
 def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
-    told = cron(served, "add", "--name", "local", "--cron", "0 9 1 7 *", "--message", "x", "--no-deliver")
-    assert re.search(r"-07-01 09:00:00 EDT", told)
+    printed = cron(served, "add", "--name", "local", "--cron", "0 9 1 7 *", "--message", "x", "--no-deliver")
+    assert re.search(r"-07-01 09:00:00 EDT", printed)
     once = asked(served, "add", "--at", "2030-07-01T09:00", "--tz", "Europe/Vienna", "--system-event", "tea")
     assert once["schedule"]["at"] == "2030-07-01T07:00:00.000Z"
     assert (once["sessionTarget"], once["name"]) == ("main", "tea")
@@ -100,9 +100,9 @@ def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
     assert "all is well" in cron(served, "run", "good", "--wait")
     cron(served, "run", "bad", "--wait", fails=1)
     assert "not run: not-due" in cron(served, "run", "good", "--due")
-    told = cron(served, "runs")
-    assert re.search(r"  ok +good .*\n    all is well", told)
-    assert re.search(r"  error +bad .*\n    no luck", told)
+    printed = cron(served, "runs")
+    assert re.search(r"  ok +good .*\n    all is well", printed)
+    assert re.search(r"  error +bad .*\n    no luck", printed)
     assert asked(served, "runs", "good")["total"] == 1
     assert "begun: manual:" in (begun := cron(served, "run", "good"))
     assert len(begun.splitlines()) == 6  # with its next five times
@@ -141,8 +141,8 @@ def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_th
         (("get", "nothing"), "cron job not found: nothing"),
     ],
 )
-def test_a_mistake_is_told_in_one_sentence(served: Served, words: tuple[str, ...], said: str) -> None:
-    told = cron(served, *words, fails=1)
-    assert told.startswith("openclaw cron: ")
-    assert said in told
-    assert len(told.splitlines()) == 1
+def test_a_mistake_is_reported_in_one_sentence(served: Served, words: tuple[str, ...], said: str) -> None:
+    printed = cron(served, *words, fails=1)
+    assert printed.startswith("openclaw cron: ")
+    assert said in printed
+    assert len(printed.splitlines()) == 1

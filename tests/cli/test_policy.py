@@ -34,8 +34,8 @@ def policy(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def explained(state: Path, *words: str) -> dict[str, Any]:
     done = policy(state, "explain", "--json", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -> None:
@@ -77,10 +77,10 @@ def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -
     ],
 )
 def test_the_options_say_who_asks(state: Path, words: list[str], allowed: bool, step: str) -> None:
-    told = explained(state, "--tool", *words)
+    printed = explained(state, "--tool", *words)
 
-    assert (told["allowed"], told["step"]) == (allowed, step), told["reason"]
-    assert len(told["steps"]) == 15
+    assert (printed["allowed"], printed["step"]) == (allowed, step), printed["reason"]
+    assert len(printed["steps"]) == 15
 
 
 def test_a_tool_of_a_server_or_a_node_is_judged_as_the_gateway_judges_it(state: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_tool_of_a_server_or_a_node_is_judged_as_the_gateway_judges_it(state: 
         (["desk__run", "--agent", "ops"], "only while a node 'desk' is connected"),
     ],
 )
-def test_what_the_rules_alone_cant_promise_is_said(state: Path, words: list[str], doubt: str) -> None:
+def test_caveats_beyond_the_rules_are_printed(state: Path, words: list[str], doubt: str) -> None:
     lines = policy(state, "explain", "--tool", *words).stdout.splitlines()
 
     assert lines[0].endswith(": allowed")
@@ -187,8 +187,8 @@ def test_explain_says_which_models_may_answer_and_marks_the_one_row_that_decides
     config = {"agents": {"list": [{"id": "main", **agent}]}, "tools": {"byProvider": {"anthropic": {"deny": ["cron"]}}}}
     (tmp_path / "openclaw.json").write_text(json.dumps(config))
 
-    told = explained(tmp_path, "--tool", "cron", *words)
-    assert (told["caller"]["models"], told["allowed"]) == (models, not denied)
+    printed = explained(tmp_path, "--tool", "cron", *words)
+    assert (printed["caller"]["models"], printed["allowed"]) == (models, not denied)
     shown = policy(tmp_path, "explain", "--tool", "cron", *words).stdout.splitlines()
     marked = [line for line in shown if line.startswith("* ") and "the step that decided" not in line]
     assert len(marked) == denied

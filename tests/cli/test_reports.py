@@ -1,4 +1,4 @@
-"""`openclaw doctor`, `status` and `sessions` as somebody with a problem runs them."""
+"""`openclaw doctor`, `status` and `sessions` as a person with a problem runs them."""
 
 import contextlib
 import json
@@ -157,7 +157,7 @@ def test_what_is_wrong_is_named_with_its_remedy(
     assert remedy in found["remedy"]
 
 
-def test_a_key_that_is_there_is_said_to_be_and_never_shown(folder: Path) -> None:
+def test_a_key_that_is_there_is_reported_and_never_shown(folder: Path) -> None:
     _config(MODEL)(folder)
 
     done = openclaw(folder, "doctor", OPENAI_API_KEY="sk-very-secret")
@@ -184,14 +184,14 @@ def test_no_secret_in_an_address_is_shown(folder: Path) -> None:
     assert "hush" not in doctor.stdout + doctor.stderr + status.stdout + status.stderr
 
 
-def test_a_running_gateway_is_told_from_another_program(folder: Path) -> None:
+def test_a_running_gateway_is_distinguished_from_another_program(folder: Path) -> None:
     with serving(folder) as served:
         status, answer = report(folder, "doctor", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
     assert status == 0, troubles(answer)
     assert any(found["area"] == "gateway" and "our gateway" in found["says"] for found in answer["findings"])
 
 
-def test_whoever_holds_the_gateways_port_is_named(folder: Path) -> None:
+def test_the_process_that_holds_the_gateways_port_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger, _hanging_up(stranger):
         status, answer = report(folder, "doctor", OPENCLAW_GATEWAY_PORT=str(stranger.getsockname()[1]))
     assert status == 1
@@ -300,7 +300,7 @@ def test_a_store_is_read_by_its_file_and_left_as_it_is(used: Path, named: str) -
 
 
 @pytest.mark.parametrize(("content", "says"), [(None, "no store"), (b"", "can't be read"), (b"hello", "can't be read")])
-def test_a_file_that_is_no_store_is_said_to_be_none(folder: Path, content: bytes | None, says: str) -> None:
+def test_a_file_that_is_no_store_is_refused(folder: Path, content: bytes | None, says: str) -> None:
     file = folder / "other.sqlite"
     if content is not None:
         file.write_bytes(content)

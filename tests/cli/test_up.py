@@ -78,7 +78,7 @@ def alone(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([OPENCLAW, *command], capture_output=True, text=True, timeout=60, env=settings, check=False)
 
 
-def test_every_surface_answers_at_the_address_it_is_said_to_have(tmp_path: Path) -> None:
+def test_every_surface_answers_at_the_printed_address(tmp_path: Path) -> None:
     settings = {**os.environ, "HOME": str(tmp_path)}
     with process(*words("up", tmp_path, *ANY_PORT), stdout=subprocess.PIPE, env=settings) as child:
         rows = table([read_line(child, 60).decode() for _ in range(4)])
@@ -160,7 +160,7 @@ def test_an_apps_tools_are_connected_through_the_proxy_that_is_up(one_up: Path) 
     assert json.loads(by_address.stdout)["mcpServers"]["openclaw-app"]["url"] == f"{address}/v1/mcp/s1"
 
 
-def test_it_goes_on_in_the_background_until_it_is_told_to_stop(detached: tuple[Path, str]) -> None:
+def test_it_runs_in_the_background_until_it_is_stopped(detached: tuple[Path, str]) -> None:
     folder, said = detached
     rows = table(said.splitlines())
     assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
@@ -209,7 +209,7 @@ def home_of(process: psutil.Process) -> str | None:
         return None
 
 
-def test_after_a_kill_it_starts_anew(detached: tuple[Path, str]) -> None:
+def test_after_a_kill_it_starts_again(detached: tuple[Path, str]) -> None:
     folder, _ = detached
     pid = json.loads((folder / "up.json").read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -254,7 +254,7 @@ def test_an_address_that_is_none_is_refused_in_one_line(one_up: Path) -> None:
 
 
 def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up: Path, tmp_path: Path) -> None:
-    """The other one has the same token, so that it would let in whoever offers it."""
+    """The other one has the same token, so that it would accept any caller that has it."""
     shutil.copy(one_up / "gateway-token.txt", tmp_path)
     with process(*words("gateway", tmp_path, "--port", "0"), stdout=subprocess.PIPE) as child:
         url = read_line(child, 60).decode().split()[1]
@@ -303,7 +303,7 @@ def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:
         assert read_line(child) == b"three\n"
 
 
-def test_a_log_that_is_not_there_is_said_to_come(tmp_path: Path) -> None:
+def test_a_missing_log_is_explained(tmp_path: Path) -> None:
     done = openclaw("logs", tmp_path)
 
     assert done.returncode == 1
@@ -434,7 +434,7 @@ def test_a_log_that_is_no_file_is_refused(tmp_path: Path) -> None:
     assert "gateway.log" in done.stderr
 
 
-def test_a_log_that_has_another_name_too_is_begun_anew(tmp_path: Path) -> None:
+def test_a_log_that_has_another_name_too_is_begun_again(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
     folder.mkdir(mode=0o700)
     elsewhere.write_text("mine")

@@ -1,4 +1,4 @@
-"""The config: read with secrets hidden, written whole or not at all, checked, watched, told."""
+"""The config: read with secrets hidden, written whole or not at all, checked, watched, published."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from openclaw_mcp.store.store import open_store
 from tests.gateway.sessions.gateways import House, TwinLink
 
 WRITTEN = """{
-  // the door
+  // the port
   gateway: { port: 18800, auth: { mode: 'token', token: 's3cret-"quoted"' }, },
   models: { providers: { fake: { apiKey: "${FAKE_KEY}", baseUrl: "http://127.0.0.1:1" } } },
   channels: { telegram: { botToken: "123:abc" } },
@@ -32,19 +32,19 @@ WRITTEN = """{
 """
 
 
-def rooms(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigService]:
+def make_service(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigService]:
     if raw is not None:
         (folder / "openclaw.json").write_text(raw)
-    house = House()
-    room = ConfigService(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), house.publish, **more)
-    house.offer(room.methods())
-    return house, room
+    gateway = House()
+    service = ConfigService(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), gateway.publish, **more)
+    gateway.offer(service.methods())
+    return gateway, service
 
 
 def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
-        got = await house.call("config.get")
+        gateway, _ = make_service(tmp_path)
+        got = await gateway.call("config.get")
         assert (got["valid"], got["exists"], got["issues"]) == (True, True, [])
         assert got["hash"].startswith("hmac-sha256:v1:")
         assert len(got["hash"].rpartition(":")[2]) == 43
@@ -53,27 +53,27 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
             assert secret not in everything
         assert got["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
         assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
-        assert "// the door" in got["raw"]
+        assert "// the port" in got["raw"]
         assert got["config"]["gateway"]["bind"] == "loopback"
-        done = await house.call("config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]})
+        done = await gateway.call("config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]})
         assert done["ok"]
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
             "'s3cret-\"quoted\"'", "'s3cret-\\\"quoted\\\"'"
         )
         assert parsing.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
         assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
-        assert len(house.heard("config.changed", hash=done["hash"])) == 1
+        assert len(gateway.heard("config.changed", hash=done["hash"])) == 1
 
     asyncio.run(story())
 
 
 def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
+        gateway, _ = make_service(tmp_path)
         with pytest.raises(RpcError, match="base hash required"):
-            await house.call("config.set", {"raw": "{}"})
+            await gateway.call("config.set", {"raw": "{}"})
         with pytest.raises(RpcError, match="changed since last load"):
-            await house.call("config.patch", {"raw": "{}", "baseHash": "hmac-sha256:v1:other"})
+            await gateway.call("config.patch", {"raw": "{}", "baseHash": "hmac-sha256:v1:other"})
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN
 
     asyncio.run(story())
@@ -81,10 +81,10 @@ def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
 
 def test_the_first_write_needs_none(tmp_path: Path) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path, None)
-        assert not (await house.call("config.get"))["exists"]
-        assert (await house.call("config.set", {"raw": "{session:{mainKey:'home'}}"}))["ok"]
-        assert (await house.call("config.get"))["parsed"] == {"session": {"mainKey": "home"}}
+        gateway, _ = make_service(tmp_path, None)
+        assert not (await gateway.call("config.get"))["exists"]
+        assert (await gateway.call("config.set", {"raw": "{session:{mainKey:'home'}}"}))["ok"]
+        assert (await gateway.call("config.get"))["parsed"] == {"session": {"mainKey": "home"}}
         assert (tmp_path / "openclaw.json").stat().st_mode & 0o077 == 0
 
     asyncio.run(story())
@@ -106,15 +106,15 @@ def test_the_first_write_needs_none(tmp_path: Path) -> None:
 )
 def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
-        base = (await house.call("config.get"))["hash"]
+        gateway, _ = make_service(tmp_path)
+        base = (await gateway.call("config.get"))["hash"]
         with pytest.raises(RpcError, match="invalid config") as refused:
-            await house.call("config.set", {"raw": raw, "baseHash": base})
+            await gateway.call("config.set", {"raw": raw, "baseHash": base})
         (issue,) = refused.value.details["issues"]
         assert issue["path"] == path
         assert reason in issue["message"]
         with pytest.raises(RpcError, match=r"not valid JSON5 \(line 2"):
-            await house.call("config.set", {"raw": "{\n a: }", "baseHash": base})
+            await gateway.call("config.set", {"raw": "{\n a: }", "baseHash": base})
 
     asyncio.run(story())
 
@@ -122,23 +122,23 @@ def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, p
 def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path: Path) -> None:
     async def story() -> None:
         raw = '{"agents":{"list":[{"id":"main","name":"A"},{"id":"b"}]},"gateway":{"tools":{"allow":["x","y"]}}}'
-        house, room = rooms(tmp_path, raw)
+        gateway, service = make_service(tmp_path, raw)
 
         async def patch(change: Any, **more: Any) -> Any:
-            base = (await house.call("config.get"))["hash"]
-            return await house.call("config.patch", {"raw": json.dumps(change), "baseHash": base, **more})
+            base = (await gateway.call("config.get"))["hash"]
+            return await gateway.call("config.patch", {"raw": json.dumps(change), "baseHash": base, **more})
 
         done = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
         assert done["changedPaths"] == ["agents.list", "session"]
         assert done["sentinel"]["payload"]["message"] == "why"
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
-        assert room.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
+        assert service.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
         with pytest.raises(RpcError, match=r"gateway\.tools\.allow.*replacePaths"):
             await patch({"gateway": {"tools": {"allow": ["x"]}}})
         done = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
         assert done["ok"]
         done = await patch({"session": None, "gateway": {"port": 1}})
-        assert "session" not in room.current.parsed
+        assert "session" not in service.current.parsed
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
 
     asyncio.run(story())
@@ -146,20 +146,20 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
 
 def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> None:
     async def story() -> None:
-        house, room = rooms(tmp_path, '{"session":{"mainKey":"a"}}')
+        gateway, service = make_service(tmp_path, '{"session":{"mainKey":"a"}}')
         changes: list[ConfigUpdate] = []
         changed = asyncio.Event()
-        room.changed.connect(changes.append)
-        room.changed.connect(lambda _: changed.set())
-        async with room:
+        service.changed.connect(changes.append)
+        service.changed.connect(lambda _: changed.set())
+        async with service:
             (tmp_path / "openclaw.json").write_text('{"session":{"mainKey":"bb"}}')
             await asyncio.wait_for(changed.wait(), 20)
-            assert room.current.config.session.main_key == "bb"
+            assert service.current.config.session.main_key == "bb"
             assert (changes[0].paths, changes[0].reload) == (("session.mainKey",), "none")
             (tmp_path / "openclaw.json").write_text("{ nonsense")
-            await room.reload()
-            assert room.current.config.session.main_key == "bb"
-            got = await house.call("config.get")
+            await service.reload()
+            assert service.current.config.session.main_key == "bb"
+            got = await gateway.call("config.get")
             assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
         assert len(changes) == 1
 
@@ -168,7 +168,7 @@ def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> 
 
 def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="invalid config"):
-        rooms(tmp_path, "{ nonsense")
+        make_service(tmp_path, "{ nonsense")
     assert (tmp_path / "openclaw.json").read_text() == "{ nonsense"
 
 
@@ -176,12 +176,12 @@ def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: P
     async def story() -> None:
         async with open_store(str(tmp_path / "db")) as store:
             book = SqlConfigHistory(store)
-            house, room = rooms(tmp_path, "{}", history=book)
-            async with room:
-                base = (await house.call("config.get"))["hash"]
-                await house.call("config.set", {"raw": '{"ui":{}}', "baseHash": base})
+            gateway, service = make_service(tmp_path, "{}", history=book)
+            async with service:
+                base = (await gateway.call("config.get"))["hash"]
+                await gateway.call("config.set", {"raw": '{"ui":{}}', "baseHash": base})
             (tmp_path / "openclaw.json").write_text('{"ui":{"seamColor":"red"}}')
-            _, again = rooms(tmp_path, None, history=book)
+            _, again = make_service(tmp_path, None, history=book)
             async with again:
                 assert [change.method for change in await book.last()] == ["start", "config.set", "start"]
 
@@ -190,18 +190,18 @@ def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: P
 
 def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path: Path) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
-        answer = await house.call("config.schema")
+        gateway, _ = make_service(tmp_path)
+        answer = await gateway.call("config.schema")
         assert {"schema", "uiHints", "version", "generatedAt"} == set(answer)
         assert answer["uiHints"]["gateway.auth.token"]["sensitive"]
-        found = await house.call("config.schema.lookup", {"path": "gateway.auth"})
+        found = await gateway.call("config.schema.lookup", {"path": "gateway.auth"})
         assert (found["path"], found["reloadKind"]) == ("gateway.auth", "restart")
         assert [child["key"] for child in found["children"]] == ["mode", "token", "password"]
-        assert (await house.call("config.schema.lookup", {"path": "channels.telegram"}))["reloadKind"] == "hot"
+        assert (await gateway.call("config.schema.lookup", {"path": "channels.telegram"}))["reloadKind"] == "hot"
         with pytest.raises(RpcError, match="not found"):
-            await house.call("config.schema.lookup", {"path": "gateway.nothing"})
+            await gateway.call("config.schema.lookup", {"path": "gateway.nothing"})
         with pytest.raises(RpcError, match="missing scope"):
-            await house.call("config.set", {"raw": "{}"}, link=TwinLink("operator.write"))
+            await gateway.call("config.set", {"raw": "{}"}, link=TwinLink("operator.write"))
 
     asyncio.run(story())
 
@@ -231,7 +231,7 @@ Values = st.recursive(
 
 
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
-def test_whatever_is_hidden_comes_back(config: Any) -> None:
+def test_every_hidden_value_comes_back(config: Any) -> None:
     raw = json.dumps(config)
     shown = redaction.redact_text(raw, config)
     for path, _ in parsing.walk_values(config):
@@ -332,31 +332,31 @@ SECRETIVE: Any = {
 
 def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Path) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path, json.dumps(SECRETIVE))
-        got = await house.call("config.get")
+        gateway, _ = make_service(tmp_path, json.dumps(SECRETIVE))
+        got = await gateway.call("config.get")
         assert got["valid"], got["issues"]
         assert "hush" not in json.dumps(got)
         assert "4711" not in json.dumps(got)
         for method in ("config.set", "config.apply", "config.patch"):
             raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            done = await house.call(method, {"raw": raw, "baseHash": (await house.call("config.get"))["hash"]})
+            done = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
             assert "hush" not in json.dumps(done)
             assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
 
     asyncio.run(story())
 
 
-def test_what_the_environment_knows_is_told_to_nobody(tmp_path: Path) -> None:
+def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
     servers = {"t": {"command": "/bin/false", "args": ["--token", "${FAKE_KEY}", "x${FAKE_KEY}"], "cwd": "${FAKE_KEY}"}}
 
     async def story() -> None:
-        house, _ = rooms(tmp_path, json.dumps({"mcp": {"servers": servers}}))
-        got = await house.call("config.get")
+        gateway, _ = make_service(tmp_path, json.dumps({"mcp": {"servers": servers}}))
+        got = await gateway.call("config.get")
         assert "from-env" not in json.dumps(got)
         for view in ("parsed", "resolved", "config", "runtimeConfig"):
             assert got[view]["mcp"]["servers"] == servers
         change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": got["hash"]}
-        assert "from-env" not in json.dumps(await house.call("config.patch", change))
+        assert "from-env" not in json.dumps(await gateway.call("config.patch", change))
 
     asyncio.run(story())
 
@@ -375,9 +375,9 @@ def test_what_the_environment_knows_is_told_to_nobody(tmp_path: Path) -> None:
 )
 def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, config: Any) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path, "{}")
+        gateway, _ = make_service(tmp_path, "{}")
         (tmp_path / "openclaw.json").write_text(json.dumps(config))
-        got = await house.call("config.get")
+        got = await gateway.call("config.get")
         assert "hush" not in json.dumps(got)
         assert redaction.REDACTED in got["raw"]
         assert redaction.restore_secrets(got["parsed"], config) == config
@@ -389,9 +389,9 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
     "comment", ['// "apiKey": "hush"', "/* token:\n hush */", "// B: 'hush'", "// at https://hush@h/", '// "hush",']
 )
 def test_a_comment_that_may_hold_a_secret_is_left_out_and_others_stay(comment: str) -> None:
-    raw = f"{{ // the 'door'\n  gateway: {{ port: 1, {comment}\n }}, ui: {{ seamColor: '// token' }} }}"
+    raw = f"{{ // the 'port'\n  gateway: {{ port: 1, {comment}\n }}, ui: {{ seamColor: '// token' }} }}"
     assert "hush" not in redaction.redact_text(raw, parsing.parse(raw))
-    assert "// the 'door'" in redaction.redact_text(raw, parsing.parse(raw))
+    assert "// the 'port'" in redaction.redact_text(raw, parsing.parse(raw))
     assert parsing.parse(redaction.redact_text(raw, parsing.parse(raw))) == parsing.parse(raw)
 
 
@@ -447,7 +447,7 @@ def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> 
         ({"x": {"models": [{"name": "no id"}]}}, "models.providers.x.models.0"),
     ],
 )
-def test_a_provider_nobody_could_use_is_refused(providers: Any, path: str) -> None:
+def test_an_unusable_provider_is_refused(providers: Any, path: str) -> None:
     assert [issue["path"] for issue in ConfigSchema().find_issues({"models": {"providers": providers}})] == [path]
 
 

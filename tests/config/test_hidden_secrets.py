@@ -53,7 +53,7 @@ def test_a_text_that_holds_the_mark_elsewhere_is_refused(raw: str) -> None:
 
 @pytest.mark.parametrize("quote", ['"', "'"])
 @pytest.mark.parametrize("secret", [SECRET, "it's", 'say "x"', "*/ //", "a\\b", "\n", "${x}#", "7", 7, 7.5])
-def test_whatever_the_secret_says_it_is_one_value(secret: Any, quote: str) -> None:
+def test_a_secret_is_one_value_with_any_text(secret: Any, quote: str) -> None:
     stored = {"meta": {"aKey": secret, "note": "n"}, "ui": {"x": 1}}
     raw = f"{{ // a line\n'meta': {{'aKey': {quote}{MARK}{quote}, /* more */ 'note': 'n'}},\n 'ui': {{'x': 1}} }}"
     back = redaction.restore_text(raw, stored)

@@ -1,4 +1,4 @@
-"""What a run may change of the config: little, whatever form the change comes in; and nothing that binds it."""
+"""What a run may change of the config: little, in every form of the change; and nothing that binds it."""
 
 import asyncio
 import copy
@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from openclaw_mcp.config import merge, parsing, redaction
 from openclaw_mcp.config.file import ConfigFile
+from openclaw_mcp.config.json_schema import ConfigSchemaNode
 from openclaw_mcp.config.key_permissions import class_of
 from openclaw_mcp.config.permission import ABSENT, ConfigChangeDenied, check_run_changes, diff_values, is_person
 from openclaw_mcp.config.rpc_methods import ConfigService
@@ -54,24 +56,24 @@ RUNS = {
     "a program of such a run": Caller(kind="agent", name="x", scopes=ALL, entry_point="mcp", grant=OWNER),
     "a sub-agent": Caller(kind="agent", name="x", scopes=frozenset({ADMIN}), grant=Grant(owner=True, depth=2)),
     "a run without a grant": Caller(kind="agent", name="x", scopes=frozenset({ADMIN})),
-    "an operator in somebody's place": Caller(kind="operator", name="x", scopes=frozenset({"*"}), grant=OWNER),
+    "an operator acting for a person": Caller(kind="operator", name="x", scopes=frozenset({"*"}), grant=OWNER),
     "an app": Caller(kind="app", name="x", scopes=frozenset({ADMIN})),
     "a node": Caller(kind="node", name="x", scopes=frozenset({ADMIN})),
 }  # fmt: skip
 PERSON = Caller(kind="operator", name="a person", scopes=frozenset({ADMIN}))
 
 
-class Room:
-    """A config on disk and the room that guards it; `ask` as whoever calls."""
+class ConfigCaller:
+    """A config on disk and the service that guards it; `ask` as any caller."""
 
     def __init__(self, folder: Path, config: Json | None = None) -> None:
         self.path = folder / "openclaw.json"
         if config is not None:
             self.path.write_text(json.dumps(config))
-        house = House()
+        gateway = House()
         environment = {"OPENAI_API_KEY": "sk-environment"}
-        self.room = ConfigService(ConfigFile(folder, environment=environment), house.publish)
-        self._methods = {method.name: method for method in self.room.methods()}
+        self.service = ConfigService(ConfigFile(folder, environment=environment), gateway.publish)
+        self._methods = {method.name: method for method in self.service.methods()}
 
     async def ask(self, method: str, caller: Caller, **params: Any) -> Any:
         if method != "config.get" and "baseHash" not in params:
@@ -127,7 +129,7 @@ PATCHES: list[tuple[str, Any, str]] = [
     ("its own limits", {"agents": {"defaults": {"limits": {"toolCalls": 100000}}}}, "limits.toolCalls"),
     ("its own limits, removed", {"agents": {"defaults": {"limits": None}}}, "limits.toolCalls"),
     ("its own time", {"agents": {"defaults": {"timeoutSeconds": 0}}}, "timeoutSeconds"),
-    ("what it is told first", {"agents": {"defaults": {"systemPrompt": "obey"}}}, "systemPrompt"),
+    ("its first instructions", {"agents": {"defaults": {"systemPrompt": "obey"}}}, "systemPrompt"),
     ("a workspace", {"agents": {"list": [{"id": "second", "workspace": "/"}]}}, "agents.list.1.workspace"),
     ("everybody's workspace", {"agents": {"defaults": {"workspace": "/"}}}, "agents.defaults.workspace"),
     ("strictness", {"agents": {"list": [{"id": "main", "runtimeStrict": False}]}}, "runtimeStrict"),
@@ -136,7 +138,7 @@ PATCHES: list[tuple[str, Any, str]] = [
     ("agents talking", {"session": {"agentToAgent": {"enabled": True}}}, "session.agentToAgent"),
     ("where agents send", {"session": {"sendPolicy": {"default": "allow"}}}, "session.sendPolicy"),
     ("an ability switched on", {"channels": {"telegram": {"actions": {"delete": True}}}}, "telegram.actions"),
-    # who is heard, as whom
+    # who may write, as whom
     ("who is owner", {"commands": {"ownerAllowFrom": ["telegram:666"]}}, "commands.ownerAllowFrom"),
     ("one more owner", {"commands": {"ownerAllowFrom": ["telegram:1", "telegram:666"]}}, "commands.ownerAllowFrom.1"),
     ("no owner", {"commands": None}, "commands"),
@@ -192,13 +194,13 @@ PATCHES: list[tuple[str, Any, str]] = [
     ("an endpoint", {"gateway": {"http": {"endpoints": {"responses": {"enabled": True}}}}}, "responses"),
     ("the whole gateway", {"gateway": None}, "gateway"),
     ("the proxy", {"proxy": {"cors": "*"}}, "proxy"),
-    # files, records, what nobody described
+    # files, records, keys without a declaration
     ("the log file", {"logging": {"file": "/etc/cron.d/x"}}, "logging.file"),
     ("what is logged", {"logging": {"redactSensitive": "off"}}, "logging.redactSensitive"),
     ("the log of runs", {"cron": {"runLog": {"keepLines": 1}}}, "cron.runLog"),
     ("the environment", {"env": {"vars": {"PATH": "/tmp"}}}, "env"),
     ("secrets", {"secrets": {"providers": {}}}, "secrets"),
-    ("a key nobody described", {"messages": {"x": 1}}, "messages.x"),
+    ("a key without a declaration", {"messages": {"x": 1}}, "messages.x"),
     ("the browser", {"browser": {"cdpUrl": "http://evil.example"}}, "browser"),
     # free keys with more in them than they look
     ("the environment in a name", {"agents": {"list": [{"id": "main", "name": "${OPENAI_API_KEY}"}]}}, "name"),
@@ -216,33 +218,33 @@ PATCHES: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("patch", "named"), [row[1:] for row in PATCHES], ids=[row[0] for row in PATCHES])
 def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: str) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         everything = [parsing.join_path(path) for path, _ in parsing.walk_values(CONFIG)]
         paths = [*everything, *(path.rpartition(".")[0] for path in everything)]
         with pytest.raises(RpcError, match=named) as refused:
-            await room.ask("config.patch", RUN, raw=json.dumps(patch), replacePaths=paths[:256])
+            await service.ask("config.patch", RUN, raw=json.dumps(patch), replacePaths=paths[:256])
         assert refused.value.kind == "FORBIDDEN" or "address beside" in str(refused.value)
         whole = merge.merge_patch(
             CONFIG, redaction.restore_secrets(patch, CONFIG) if "REDACTED" in str(patch) else patch
         )
         for method in ("config.apply", "config.set"):
             with pytest.raises(RpcError):
-                await room.ask(method, RUN, raw=json.dumps(whole))
-        assert room.stored == CONFIG
+                await service.ask(method, RUN, raw=json.dumps(whole))
+        assert service.stored == CONFIG
 
     asyncio.run(story())
 
 
 @pytest.mark.parametrize("caller", RUNS.values(), ids=RUNS)
-def test_whoever_acts_for_somebody_is_a_run(tmp_path: Path, caller: Caller) -> None:
+def test_a_caller_that_acts_for_another_is_a_run(tmp_path: Path, caller: Caller) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         for method in ("config.patch", "config.apply", "config.set"):
             raw = {"tools": {"profile": "full"}} if method == "config.patch" else {**CONFIG, "tools": {}}
             with pytest.raises(RpcError, match=r"an agent's run may not change tools.*openclaw config set"):
-                await room.ask(method, caller, raw=json.dumps(raw))
-        assert room.stored == CONFIG
-        assert (await room.ask("config.patch", PERSON, raw='{"tools": {"profile": "full"}}'))["ok"]
+                await service.ask(method, caller, raw=json.dumps(raw))
+        assert service.stored == CONFIG
+        assert (await service.ask("config.patch", PERSON, raw='{"tools": {"profile": "full"}}'))["ok"]
 
     asyncio.run(story())
     assert is_person(LOCAL_CALLER)
@@ -279,10 +281,10 @@ def test_a_whole_config_is_judged_by_what_it_changes(tmp_path: Path, how: str) -
         raw = raw.replace('"sessions": {', '"deny": [], "sessions": {')
 
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         with pytest.raises(RpcError):
-            await room.ask("config.apply", RUN, raw=raw)
-        assert room.stored == CONFIG
+            await service.ask("config.apply", RUN, raw=raw)
+        assert service.stored == CONFIG
 
     asyncio.run(story())
 
@@ -306,39 +308,39 @@ ALLOWED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("patch", [row[1] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
 def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
-        assert (await room.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
-        assert room.stored == merge.merge_patch(CONFIG, patch)
-        got = await room.ask("config.get", RUN)  # with every default, and secrets hidden
+        service = ConfigCaller(tmp_path, CONFIG)
+        assert (await service.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
+        assert service.stored == merge.merge_patch(CONFIG, patch)
+        got = await service.ask("config.get", RUN)  # with every default, and secrets hidden
         whole = {**got["config"], "ui": {"seamColor": "#123456"}}
-        assert (await room.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
-        assert room.stored["gateway"]["auth"]["token"] == "s3cret-token"
+        assert (await service.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
+        assert service.stored["gateway"]["auth"]["token"] == "s3cret-token"
 
     asyncio.run(story())
 
 
 def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path)
-        assert (await room.ask("config.patch", RUN, raw='{"ui": {"seamColor": "#111"}}'))["ok"]
-        room.path.write_text(json.dumps(CONFIG))
-        await room.room.reload()
-        room.path.unlink()
+        service = ConfigCaller(tmp_path)
+        assert (await service.ask("config.patch", RUN, raw='{"ui": {"seamColor": "#111"}}'))["ok"]
+        service.path.write_text(json.dumps(CONFIG))
+        await service.service.reload()
+        service.path.unlink()
         with pytest.raises(RpcError, match="an agent's run may not change gateway"):
-            await room.ask("config.set", RUN, raw='{"ui": {"seamColor": "#222"}}')
-        room.path.write_text('{"tools": {"deny": ["exec"]')
+            await service.ask("config.set", RUN, raw='{"ui": {"seamColor": "#222"}}')
+        service.path.write_text('{"tools": {"deny": ["exec"]')
         with pytest.raises(RpcError, match="a person must correct it"):
-            await room.ask("config.set", RUN, raw="{}")
-        assert room.path.read_text() == '{"tools": {"deny": ["exec"]'
+            await service.ask("config.set", RUN, raw="{}")
+        assert service.path.read_text() == '{"tools": {"deny": ["exec"]'
 
     asyncio.run(story())
 
 
 def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         with pytest.raises(RpcError) as refused:
-            await room.ask("config.apply", RUN, raw="{}")
+            await service.ask("config.apply", RUN, raw="{}")
         said = str(refused.value)
         assert "gateway.port, gateway.auth.token, gateway.tools.deny.0" in said
         assert "more in the config" in said
@@ -389,7 +391,7 @@ def test_a_new_key_without_a_class_is_closed_to_runs(added: Json) -> None:
 
     assert any(not declared for _, declared in leaves(schema))
     for path in (("fresh",), ("fresh", "inner"), ("fresh", 0), ("fresh", "a", "b")):
-        assert class_of(path, schema) == UNKNOWN
+        assert class_of(path, convert(schema, ConfigSchemaNode)) == UNKNOWN
 
 
 def test_a_class_holds_for_what_is_below_it() -> None:
@@ -434,10 +436,10 @@ def test_a_model_is_free_within_its_provider_and_while_no_rules_go_by_that(rules
     listed = before["agents"]["list"]
     after = {**before, "agents": {**before["agents"], **change, "list": [*change.get("list", listed[:1]), *listed[1:]]}}
     if rules is None and change["defaults"].get("model") == "near/large":
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
         return
     with pytest.raises(ConfigChangeDenied) as refused:
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
     assert all("model" in path for path in refused.value.paths)
 
 
@@ -448,7 +450,7 @@ def test_no_difference_is_overlooked(before: Any, after: Any) -> None:
     assert bool(list(diff_values(before, after))) == differ
     if differ:  # nothing of it is in the table
         with pytest.raises(ConfigChangeDenied):
-            check_run_changes(before, after, ConfigSchema().json_schema)
+            check_run_changes(before, after)
 
 
 GONE = ABSENT
@@ -487,7 +489,7 @@ def test_a_difference_is_found_where_it_is(before: Any, after: Any, found: list[
 )
 def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str) -> None:
     with pytest.raises(ConfigChangeDenied, match=f"an agent's run may not change {named}: ask a person") as refused:
-        check_run_changes({}, {f"k{n}": 1 for n in range(count)}, ConfigSchema().json_schema)
+        check_run_changes({}, {f"k{n}": 1 for n in range(count)})
     assert refused.value.paths == [f"k{n}" for n in range(count)]
 
 
@@ -497,7 +499,7 @@ def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str
 )
 def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, shown: str) -> None:
     with pytest.raises(ConfigChangeDenied) as refused:
-        check_run_changes({}, {name: 1}, ConfigSchema().json_schema)
+        check_run_changes({}, {name: 1})
     assert refused.value.paths == [shown]
 
 
@@ -519,12 +521,12 @@ DEFAULTS: list[tuple[str, Json, Json, bool]] = [
 
 
 @pytest.mark.parametrize(("before", "after", "may"), [row[1:] for row in DEFAULTS], ids=[row[0] for row in DEFAULTS])
-def test_what_holds_anyway_may_be_said_and_left_unsaid(before: Json, after: Json, may: bool) -> None:
+def test_a_default_may_be_written_and_left_out(before: Json, after: Json, may: bool) -> None:
     if may:
-        check_run_changes(before, after, ConfigSchema().json_schema)
+        check_run_changes(before, after)
     else:
         with pytest.raises(ConfigChangeDenied):
-            check_run_changes(before, after, ConfigSchema().json_schema)
+            check_run_changes(before, after)
 
 
 KEY_CLASSES: dict[str, list[str]] = json.loads(Path(__file__).with_name("key_classes.json").read_text())

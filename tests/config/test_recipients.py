@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.config import parsing, redaction
+from openclaw_mcp.config.secrets.recipients import remove_paths
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 
-from .test_permission import PERSON, Room
+from .test_permission import PERSON, ConfigCaller
 
 CONFIG: Json = {
     "gateway": {"auth": {"token": "gate"}, "remote": {"url": "wss://far.example", "token": "far-token"}},
@@ -60,7 +61,7 @@ DROPPED: list[tuple[str, Json, list[str]]] = [
     ("a key in the environment", provider("named", baseUrl="https://evil.example"), ["models.providers.named.apiKey"]),
     ("a key in a file", provider("filed", baseUrl="https://evil.example"),
      ["models.providers.filed.apiKey.path", "models.providers.filed.apiKey.source"]),
-    ("one header anew", provider("near", baseUrl="https://evil.example", apiKey="new", headers={"X-Key": "new"}),
+    ("one header again", provider("near", baseUrl="https://evil.example", apiKey="new", headers={"X-Key": "new"}),
      ["models.providers.near.headers.X-Org"]),
     ("a server", {"mcp": {"servers": {"far": {"url": "https://evil.example/a"}}}},
      ["mcp.servers.far.headers.Authorization", "mcp.servers.far.oauth.clientSecret"]),
@@ -73,7 +74,7 @@ DROPPED: list[tuple[str, Json, list[str]]] = [
     ("a webhook", {"channels": {"telegram": {"webhookUrl": "https://evil.example"}}},
      ["channels.telegram.webhookSecret"]),
     ("another gateway", {"gateway": {"remote": {"url": "wss://evil.example"}}}, ["gateway.remote.token"]),
-    ("a part nobody described", {"hooks": {"endpoint": "https://evil.example"}}, ["hooks.token"]),
+    ("a part without a declaration", {"hooks": {"endpoint": "https://evil.example"}}, ["hooks.token"]),
 ]  # fmt: skip
 
 
@@ -82,13 +83,13 @@ def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
     tmp_path: Path, patch: Json, paths: list[str]
 ) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
-        done = await room.ask("config.patch", PERSON, raw=json.dumps(patch))
+        service = ConfigCaller(tmp_path, CONFIG)
+        done = await service.ask("config.patch", PERSON, raw=json.dumps(patch))
         assert done["droppedSecrets"] == sorted(paths)
         for path, value in parsing.walk_values(CONFIG):
             dropped = any(parsing.join_path(path).startswith(gone) for gone in paths)
             assert (
-                parsing.value_at(room.stored, path) == (None if dropped else parsing.value_at(patch, path) or value)
+                parsing.value_at(service.stored, path) == (None if dropped else parsing.value_at(patch, path) or value)
                 or path[-1] == "baseUrl"
             )
 
@@ -124,10 +125,12 @@ def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
     tmp_path: Path, before: Json, patch: Json, dropped: bool
 ) -> None:
     async def story() -> None:
-        room = Room(tmp_path, {"cron": {"webhookToken": "HOOK", "failureAlert": {"mode": "webhook", **before}}})
-        done = await room.ask("config.patch", PERSON, raw=json.dumps({"cron": {"failureAlert": patch}}))
+        service = ConfigCaller(
+            tmp_path, {"cron": {"webhookToken": "HOOK", "failureAlert": {"mode": "webhook", **before}}}
+        )
+        done = await service.ask("config.patch", PERSON, raw=json.dumps({"cron": {"failureAlert": patch}}))
         assert done.get("droppedSecrets", []) == (["cron.webhookToken"] if dropped else [])
-        assert parsing.value_at(room.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
+        assert parsing.value_at(service.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
 
     asyncio.run(story())
 
@@ -135,24 +138,24 @@ def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
 @pytest.mark.parametrize("patch", [row[1] for row in KEPT], ids=[row[0] for row in KEPT])
 def test_a_secret_stays_while_its_address_does(tmp_path: Path, patch: Json) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
-        assert "droppedSecrets" not in await room.ask("config.patch", PERSON, raw=json.dumps(patch))
+        service = ConfigCaller(tmp_path, CONFIG)
+        assert "droppedSecrets" not in await service.ask("config.patch", PERSON, raw=json.dumps(patch))
         for path, value in parsing.walk_values(CONFIG):
             if redaction.is_secret(CONFIG, path):
-                assert parsing.value_at(room.stored, path) == value
+                assert parsing.value_at(service.stored, path) == value
 
     asyncio.run(story())
 
 
 def test_a_key_given_with_the_new_address_is_kept(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         near = provider("near", baseUrl="https://new.example", apiKey="k-near", headers={"X-Key": "h", "X-Org": "o"})
-        assert "droppedSecrets" not in await room.ask("config.patch", PERSON, raw=json.dumps(near))
+        assert "droppedSecrets" not in await service.ask("config.patch", PERSON, raw=json.dumps(near))
         named = provider("named", baseUrl="https://new.example", apiKey="${NAMED_KEY}")
-        assert "droppedSecrets" not in await room.ask("config.patch", PERSON, raw=json.dumps(named))
-        assert room.stored["models"]["providers"]["near"]["apiKey"] == "k-near"
-        assert room.stored["models"]["providers"]["named"]["apiKey"] == "${NAMED_KEY}"
+        assert "droppedSecrets" not in await service.ask("config.patch", PERSON, raw=json.dumps(named))
+        assert service.stored["models"]["providers"]["near"]["apiKey"] == "k-near"
+        assert service.stored["models"]["providers"]["named"]["apiKey"] == "${NAMED_KEY}"
 
     asyncio.run(story())
 
@@ -185,27 +188,27 @@ RETURNED: list[tuple[str, Json]] = [
 @pytest.mark.parametrize("config", [row[1] for row in RETURNED], ids=[row[0] for row in RETURNED])
 def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, config: Json, method: str) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         asked = redaction.redact_secrets(config)
         if method == "config.patch":
             asked["models"]["providers"]["near"].setdefault("baseUrl", None)
         raw = json.dumps(asked)
         with pytest.raises(RpcError, match=r"address"):
-            await room.ask(method, PERSON, raw=raw)
-        assert room.stored == CONFIG
+            await service.ask(method, PERSON, raw=raw)
+        assert service.stored == CONFIG
 
     asyncio.run(story())
 
 
 def test_a_redacted_config_comes_back_whole_when_no_address_changed(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
-        got = await room.ask("config.get", PERSON)
+        service = ConfigCaller(tmp_path, CONFIG)
+        got = await service.ask("config.get", PERSON)
         assert "k-near" not in got["raw"]
-        await room.ask("config.set", PERSON, raw=got["raw"].replace("/v1", "/v2"))
+        await service.ask("config.set", PERSON, raw=got["raw"].replace("/v1", "/v2"))
         changed = copy.deepcopy(CONFIG)
         changed["models"]["providers"]["near"]["baseUrl"] = "https://near.example/v2"
-        assert room.stored == changed
+        assert service.stored == changed
 
     asyncio.run(story())
 
@@ -220,31 +223,36 @@ INHERITED: list[tuple[str, Json]] = [
 @pytest.mark.parametrize("accounts", [row[1] for row in INHERITED], ids=[row[0] for row in INHERITED])
 def test_a_token_that_accounts_share_does_not_follow_one_of_them_elsewhere(tmp_path: Path, accounts: Json) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         patch = {"channels": {"matrix": {"accounts": accounts}}}
         with pytest.raises(RpcError, match=r"channels\.matrix\.accessToken to another address.*accessToken of its own"):
-            await room.ask("config.patch", PERSON, raw=json.dumps(patch))
-        assert room.stored == CONFIG
+            await service.ask("config.patch", PERSON, raw=json.dumps(patch))
+        assert service.stored == CONFIG
 
     asyncio.run(story())
 
 
 def test_two_steps_lead_no_further_than_one(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         for address in (None, "https://evil.example"):
-            await room.ask("config.patch", PERSON, raw=json.dumps(provider("near", baseUrl=address)))
-        assert "k-near" not in room.path.read_text()
+            await service.ask("config.patch", PERSON, raw=json.dumps(provider("near", baseUrl=address)))
+        assert "k-near" not in service.path.read_text()
 
     asyncio.run(story())
 
 
 def test_a_person_who_edits_the_file_has_the_last_word(tmp_path: Path) -> None:
     async def story() -> None:
-        room = Room(tmp_path, CONFIG)
+        service = ConfigCaller(tmp_path, CONFIG)
         edited = moved("models", "providers", "near", "baseUrl", to="https://mine.example")
-        room.path.write_text(json.dumps(edited))
-        await room.room.reload()
-        assert room.room.current.config.models.providers["near"].api_key == "k-near"
+        service.path.write_text(json.dumps(edited))
+        await service.service.reload()
+        assert service.service.current.config.models.providers["near"].api_key == "k-near"
 
     asyncio.run(story())
+
+
+def test_a_secret_at_the_root_is_removed() -> None:
+    assert remove_paths({"token": "x"}, [("token",)]) == {}
+    assert remove_paths({"a": {"auth": {"token": "x"}}, "b": 1}, [("a", "auth", "token")]) == {"a": {}, "b": 1}

@@ -10,7 +10,7 @@ import pytest
 from openclaw_mcp.config import parsing, redaction
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.rpc import RpcError
-from tests.config.test_config import rooms
+from tests.config.test_config import make_service
 from tests.gateway.wiring.gateways import joined, world
 
 MARK = redaction.REDACTED
@@ -116,20 +116,20 @@ SERVERS = {"x": {"url": "https://mcp.zapier.com/api/mcp/s/hush/mcp", "headers": 
 def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
     async def story() -> None:
         whole = {"mcp": {"servers": SERVERS}, "cron": {"failureAlert": {"mode": "webhook", "to": "https://h/hush"}}}
-        house, _ = rooms(tmp_path, json.dumps(whole))
+        gateway, _ = make_service(tmp_path, json.dumps(whole))
         for method in ("config.set", "config.apply", "config.patch"):
-            got = await house.call("config.get")
+            got = await gateway.call("config.get")
             assert "hush" not in json.dumps(got)
             assert got["config"]["mcp"]["servers"]["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
             raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            await house.call(method, {"raw": raw, "baseHash": got["hash"]})
+            await gateway.call(method, {"raw": raw, "baseHash": got["hash"]})
             assert json.loads((tmp_path / "openclaw.json").read_text()) == whole
             elsewhere = json.dumps({"mcp": {"servers": {"x": {"url": f"https://evil.example/{MARK}"}}}})
             with pytest.raises(RpcError, match="as it was shown"):
-                await house.call(method, {"raw": elsewhere, "baseHash": (await house.call("config.get"))["hash"]})
-        got = await house.call("config.get")
+                await gateway.call(method, {"raw": elsewhere, "baseHash": (await gateway.call("config.get"))["hash"]})
+        got = await gateway.call("config.get")
         moved = json.dumps({"mcp": {"servers": {"x": {"url": "https://evil.example/a"}}}})
-        done = await house.call("config.patch", {"raw": moved, "baseHash": got["hash"]})
+        done = await gateway.call("config.patch", {"raw": moved, "baseHash": got["hash"]})
         assert done["droppedSecrets"] == ["mcp.servers.x.headers.x-team"]
 
     asyncio.run(story())
@@ -139,13 +139,13 @@ def test_who_may_only_read_sees_none_of_it(tmp_path: Path) -> None:
     args = ["--config", '{"apiKey": "hush"}', "--header", "X-Api-Auth: hush", "-e", "SLACK=hush"]
     servers = {**SERVERS, "y": {"command": "npx", "args": ["@scope/server", *args], "enabled": False}}
     telegram = {"enabled": False, "botToken": "1:hush", "webhookUrl": "https://h/hush"}
-    with world(tmp_path, {"mcp": {"servers": servers}, "channels": {"telegram": telegram}}) as house:
-        with joined(house.served, "operator.read") as reader:
-            told = [
+    with world(tmp_path, {"mcp": {"servers": servers}, "channels": {"telegram": telegram}}) as gateway:
+        with joined(gateway.served, "operator.read") as reader:
+            shown_values = [
                 reader.ask(method)
                 for method in ("config.get", "cron.status", "sessions.list", "health", "status", "channels.status")
             ]
-        assert "hush" not in json.dumps(told)
-        shown = told[0]["config"]["mcp"]["servers"]
+        assert "hush" not in json.dumps(shown_values)
+        shown = shown_values[0]["config"]["mcp"]["servers"]
         assert shown["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
         assert shown["y"]["args"][:2] == ["@scope/server", "--config"]

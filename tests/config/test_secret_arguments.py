@@ -103,7 +103,7 @@ SECRET: dict[str, list[str]] = {
     "a secret path": ["https://mcp.zapier.com/api/mcp/s/hush7Xw9LmT4vB2kN8/mcp"],
     "a secret path behind an equals sign": ["--url=https://h/hush7Xw9LmT4vB2kN8/mcp"],
     "a secret path in a word": ["remote:https://h/hush7Xw9LmT4vB2kN8"],
-    "a parameter nobody chose": ["https://h/v1?k=hush7Xw9LmT4vB2kN8"],
+    "a generated parameter": ["https://h/v1?k=hush7Xw9LmT4vB2kN8"],
     "a webhook": ["--webhook-url", "https://h/hush"],
     "an address whose password has a slash": ["https://me:12/hush@h/x"],
 }

@@ -110,7 +110,7 @@ def test_without_a_yes_nothing_is_written(tmp_path: Path) -> None:
     assert file.read_text() == "{}"
 
 
-def test_an_entry_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+def test_an_entry_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
     text = '{"mcpServers": {"openclaw": {"command": "/usr/bin/openclaw"}}}'
     file = held(tmp_path, "cursor", text)
 
@@ -176,7 +176,7 @@ def test_a_state_directory_named_from_here_is_found_from_anywhere(tmp_path: Path
         assert Path(folder).is_absolute(), entry
 
 
-def test_what_all_leaves_out_is_said(tmp_path: Path) -> None:
+def test_surfaces_that_all_leaves_out_are_named(tmp_path: Path) -> None:
     done = openclaw(tmp_path, "connect", "cursor", "--print")
 
     assert "openclaw-app" not in done.stdout

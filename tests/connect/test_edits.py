@@ -81,7 +81,7 @@ def test_broken_text_is_refused_and_never_read_for_ever(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a" 1}', "{a: 1}", '{"a": 1 "b": 2}', "/* never", '{"place": 3}'])
-def test_what_is_no_settings_file_is_said_to_be_none(text: str) -> None:
+def test_a_text_that_is_no_settings_file_is_refused(text: str) -> None:
     with pytest.raises(CannotEdit):
         jsonc.put(text, ("place",), "ours", 1)
 
@@ -101,7 +101,7 @@ def test_a_table_goes_to_the_end_and_out_again(text: str) -> None:
     assert toml.drop(edited, "mcp_servers", "ours") == text
 
 
-def test_a_table_somebody_split_up_goes_out_whole() -> None:
+def test_a_table_in_several_parts_is_removed_whole() -> None:
     text = '[mcp_servers.ours]\ncommand = "c"\n\n[mcp_servers.ours.env]\nK = "v"\n\n[mcp_servers."ours two"]\nx = 1\n'
 
     assert toml.drop(text, "mcp_servers", "ours") == '[mcp_servers."ours two"]\nx = 1\n'

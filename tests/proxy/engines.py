@@ -43,7 +43,7 @@ class Redis:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Killed: nobody is told."""
+        """Killed: no instance is notified."""
         self._stack.close()
 
     def forget(self) -> None:

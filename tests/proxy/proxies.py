@@ -1,4 +1,4 @@
-"""A proxy on a free port, an app that lends tools, and whoever calls them."""
+"""A proxy on a free port, an app that lends tools, and clients that call them."""
 
 import asyncio
 import contextlib
@@ -145,8 +145,8 @@ class App:
         await self.socket.send(json.dumps(frame))
 
     async def result(self, frame: Json, content: Any, **more: Any) -> None:
-        told = {"type": "invoke_result", "request_id": frame["request_id"], "ok": True, "content": content, **more}
-        await self.socket.send(json.dumps(told))
+        reply = {"type": "invoke_result", "request_id": frame["request_id"], "ok": True, "content": content, **more}
+        await self.socket.send(json.dumps(reply))
 
     async def holding(self) -> Json:
         """The next call of `hold`."""
@@ -169,13 +169,13 @@ async def proxy(
     """A proxy in this process, on a socket of its own."""
     listener = listen.bind("127.0.0.1", 0)
     ready = asyncio.Event()
-    async with open_proxy(settings) as house:
-        front = ProxyAsgi(house)
+    async with open_proxy(settings) as state:
+        front = ProxyAsgi(state)
         serve = listen.serve(front, listener, on_ready=ready.set, websockets=front.make_socket, bounds=bounds)
         serving = asyncio.create_task(serve)
         await soon(ready.wait())
         try:
-            yield Proxy(f"http://127.0.0.1:{listener.getsockname()[1]}", house)
+            yield Proxy(f"http://127.0.0.1:{listener.getsockname()[1]}", state)
         finally:
             serving.cancel()
             await asyncio.wait((serving,))

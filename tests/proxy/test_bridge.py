@@ -280,7 +280,7 @@ def test_a_thousand_calls_in_flight_end_when_the_session_is_deleted_and_no_other
     asyncio.run(main())
 
 
-def test_results_forged_from_another_session_reach_nobody(proxies: Start) -> None:
+def test_results_forged_from_another_session_are_dropped(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             victim, thief = await opened(proxy), await opened(proxy)
@@ -367,7 +367,7 @@ def test_calls_beyond_the_window_are_refused_not_queued(proxies: Start) -> None:
     asyncio.run(main())
 
 
-def test_a_call_that_takes_too_long_ends_with_the_reason_and_the_app_is_told(proxies: Start) -> None:
+def test_a_call_that_takes_too_long_ends_with_the_reason_and_the_app_is_notified(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(tool_timeout=0.3) as proxy:
             id = await opened(proxy)

@@ -73,18 +73,18 @@ def test_what_is_deleted_is_taken_off_the_account_at_once(proxies: Start) -> Non
     asyncio.run(main())
 
 
-def test_what_gives_way_is_taken_off_the_account_of_whoever_had_it(proxies: Start) -> None:
+def test_an_evicted_session_is_taken_off_the_account_of_its_peer(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(most_sessions=4, most_sessions_of_a_peer=4, most_bytes=400_000, unclaimed=-1.0) as proxy:
             for n in range(4):
                 body = json.dumps({"tools": tools(70_000 + n)}).encode()
                 await proxy.state.register(body, client=ELSEWHERE[n % 2])
             ids = [(await proxy.create(tools=tools(n)))["mcpSessionId"] for n in range(4)]
-            told = []
+            statuses = []
             for n, id in enumerate(ids):
                 more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", tools(95_000 + n))
-                told.append(more.status)
-            assert told == [200, 200, 200, 429], "a peer has 300,000 bytes, whomever it pushed out"
+                statuses.append(more.status)
+            assert statuses == [200, 200, 200, 429], "a peer has 300,000 bytes, whomever it pushed out"
 
     asyncio.run(main())
 

@@ -57,15 +57,15 @@ def test_an_instance_that_dies_takes_only_its_own_bridges_and_apps_come_back_els
     asyncio.run(main())
 
 
-def test_metrics_are_told_while_redis_is_away(redis: Redis) -> None:
+def test_metrics_are_served_while_redis_is_away(redis: Redis) -> None:
     async def main() -> None:
         with instance(redis.url) as (at, _):
             assert b"openclaw_proxy_sessions 0" in (await at.send("GET", "/metrics")).body
             redis.stop()
-            told = await at.send("GET", "/metrics")
+            printed = await at.send("GET", "/metrics")
             redis.start()
-            assert told.status == 200
-            assert b"openclaw_proxy_bridges 0" in told.body
+            assert printed.status == 200
+            assert b"openclaw_proxy_bridges 0" in printed.body
 
     asyncio.run(main())
 
@@ -83,7 +83,7 @@ DEEP = b"\x91" * 5000 + b"\xc0"  # lists within each other, as MessagePack write
         b"\x91\x96\xa4done\xa1x\x01\xa0\xa0\xc4\x01[",  # an answer that is none
     ],
 )
-def test_a_message_in_redis_that_nobody_understands_is_passed_over(redis: Redis, data: bytes) -> None:
+def test_a_message_in_redis_that_is_not_understood_is_skipped(redis: Redis, data: bytes) -> None:
     async def main() -> None:
         with instance(redis.url) as (near, _), instance(redis.url) as (far, _):
             id = (await near.create())["mcpSessionId"]
@@ -177,7 +177,7 @@ def test_a_session_deleted_at_one_instance_is_gone_at_all(redis: Redis) -> None:
     asyncio.run(main())
 
 
-def test_no_redis_is_said_at_the_start() -> None:
+def test_a_missing_redis_is_reported_at_the_start() -> None:
     environment = {"OPENCLAW_PROXY_REDIS_URL": "redis://127.0.0.1:1/0"}
     with mock.patch.dict(os.environ, environment):
         done = subprocess.run([OPENCLAW, "proxy", "--port", "0"], capture_output=True, timeout=READY_WAIT, check=False)
@@ -214,13 +214,13 @@ def test_insecure_means_open() -> None:
 def test_what_it_can_not_start_with_is_one_sentence(settings: Any, words: Any, says: str) -> None:
     command = [OPENCLAW, "proxy", "--port", "0", *words]
     with mock.patch.dict(os.environ, settings):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=READY_WAIT, check=False)
-    assert told.returncode != 0
-    assert says in told.stderr
-    assert "Traceback" not in told.stderr
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=READY_WAIT, check=False)
+    assert printed.returncode != 0
+    assert says in printed.stderr
+    assert "Traceback" not in printed.stderr
 
 
-def test_the_token_of_an_app_is_not_told_however_much_is_told() -> None:
+def test_the_token_of_an_app_is_never_logged() -> None:
     secret = "not-for-any-log"
     given = {"OPENCLAW_PROXY_APP_TOKEN": secret, "OPENCLAW_PROXY_OPENCLAW_TOKEN": secret}
 

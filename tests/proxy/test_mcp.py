@@ -91,7 +91,7 @@ def test_progress_reaches_the_caller_before_the_result(proxies: Start) -> None:
     asyncio.run(main())
 
 
-def test_a_caller_that_goes_is_told_to_the_app(proxies: Start) -> None:
+def test_the_app_is_notified_of_a_caller_that_leaves(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             id = await opened(proxy)
@@ -105,7 +105,7 @@ def test_a_caller_that_goes_is_told_to_the_app(proxies: Start) -> None:
     asyncio.run(main())
 
 
-def test_a_handshake_client_cancels_its_own_request_and_nobody_elses(proxies: Start) -> None:
+def test_a_handshake_client_cancels_its_own_request_alone(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             id = await opened(proxy)
@@ -220,7 +220,7 @@ def test_each_side_needs_its_own_token(proxies: Start) -> None:
     asyncio.run(main())
 
 
-def test_a_bridge_to_nothing_is_told_so(proxies: Start) -> None:
+def test_a_bridge_to_no_session_is_refused(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             assert (await proxy.refused("unknown"))[0] == 4404

@@ -52,11 +52,11 @@ class App:
         self.bridge = Bridge(
             "s1", cast(WebSocket, self.wire), limits=BridgeLimits(**limits), replace_tools=retool or self._count
         )  # fmt: skip
-        self.told: list[bytes] = []
+        self.tool_lists: list[bytes] = []
         self.loop = asyncio.get_running_loop()
 
     async def _count(self, tools: bytes) -> int:
-        self.told.append(tools)
+        self.tool_lists.append(tools)
         return len(json.loads(tools))
 
     def says(self, type: str, **fields: Any) -> None:
@@ -86,7 +86,7 @@ def within(story: Callable[[], Awaitable[None]]) -> None:
 # ---- calls -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_is_answered_and_the_size_of_its_question_told() -> None:
+def test_a_call_is_answered_with_the_size_of_its_request() -> None:
     async def story() -> None:
         app = App()
         calls = [await app.call("look", {"n": n}) for n in (1, 2)]
@@ -152,7 +152,7 @@ def test_an_app_that_reads_slowly_gets_no_more_calls_and_at_twice_as_much_is_let
     within(story)
 
 
-def test_a_call_nobody_waits_for_is_cancelled_at_the_app() -> None:
+def test_an_abandoned_call_is_cancelled_at_the_app() -> None:
     async def story() -> None:
         app = App()
         call = await app.call()
@@ -168,10 +168,10 @@ def test_a_call_nobody_waits_for_is_cancelled_at_the_app() -> None:
 
 def test_progress_is_passed_on_the_newest_first_and_all_before_the_answer() -> None:
     async def story() -> None:
-        app, heard, go_on = App(), list[float | None](), asyncio.Event()
+        app, received, go_on = App(), list[float | None](), asyncio.Event()
 
         async def tell(frame: Frame) -> None:
-            heard.append(frame.progress)
+            received.append(frame.progress)
             await go_on.wait()
 
         call = await app.call(tell=tell)
@@ -183,10 +183,10 @@ def test_progress_is_passed_on_the_newest_first_and_all_before_the_answer() -> N
         app.answers(1)
         app.answers(2)
         await silent
-        assert (heard, call.done()) == ([1.0], False)
+        assert (received, call.done()) == ([1.0], False)
         go_on.set()
         await call
-        assert heard == [1.0, 3.0]
+        assert received == [1.0, 3.0]
         app.says("progress", request_id="s1:1", progress=4)
         assert app.wire.sent[-1]["reason"] == "no call 's1:1' waits on this bridge"
 
@@ -195,10 +195,10 @@ def test_progress_is_passed_on_the_newest_first_and_all_before_the_answer() -> N
 
 def test_progress_after_a_pause_is_passed_on_too_and_none_after_the_call_was_given_up() -> None:
     async def story() -> None:
-        app, heard, stuck = App(), list[float | None](), asyncio.Event()
+        app, received, stuck = App(), list[float | None](), asyncio.Event()
 
         async def tell(frame: Frame) -> None:
-            heard.append(frame.progress)
+            received.append(frame.progress)
             if frame.progress == 3:
                 try:
                     await asyncio.get_running_loop().create_future()
@@ -210,7 +210,7 @@ def test_progress_after_a_pause_is_passed_on_too_and_none_after_the_call_was_giv
             app.says("progress", request_id="s1:1", progress=n)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        assert heard == [1.0, 2.0, 3.0]
+        assert received == [1.0, 2.0, 3.0]
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         await stuck.wait()
@@ -236,7 +236,7 @@ def test_an_answer_may_be_so_large_and_no_larger() -> None:
     within(story)
 
 
-def test_unless_it_is_said_otherwise_that_is_sixteen_mebibytes() -> None:
+def test_the_default_is_sixteen_mebibytes() -> None:
     async def story() -> None:
         app = App()
         app.bridge.on_message(b'{"type":"pong"}'.ljust(16_777_216))
@@ -293,10 +293,10 @@ def test_bytes_are_no_text() -> None:
 
 def test_what_comes_behind_new_tools_waits_for_them() -> None:
     async def story() -> None:
-        go_on, told = asyncio.Event(), list[bytes]()
+        go_on, tool_lists = asyncio.Event(), list[bytes]()
 
         async def retool(tools: bytes) -> int:
-            told.append(tools)
+            tool_lists.append(tools)
             await go_on.wait()
             return 2
 
@@ -310,13 +310,13 @@ def test_what_comes_behind_new_tools_waits_for_them() -> None:
         app.says("update_tools", tools=[3])
         app.says("ping")
         await asyncio.sleep(0)
-        assert (app.wire.sent, app.wire.reading, len(told)) == ([], False, 1)
+        assert (app.wire.sent, app.wire.reading, len(tool_lists)) == ([], False, 1)
         go_on.set()
         for _ in range(9):
             await asyncio.sleep(0)
         assert app.types() == ["tools_updated", "pong", "error", "tools_updated", "pong"]
         assert app.wire.sent[0]["tool_count"] == 2
-        assert [json.loads(tools) for tools in told] == [[1, 2], [3]]
+        assert [json.loads(tools) for tools in tool_lists] == [[1, 2], [3]]
         assert app.wire.reading
 
     within(story)
@@ -423,18 +423,18 @@ def test_a_proxy_that_stops_fails_its_calls() -> None:
 def test_a_silent_app_is_pinged_once_and_let_go_after_as_long_again() -> None:
     async def story() -> None:
         app = App()
-        heard = app.loop.time()
-        app.bridge.check_liveness(heard + 19)
+        received = app.loop.time()
+        app.bridge.check_liveness(received + 19)
         assert app.wire.sent == []
         for later in (21, 25, 39):
-            app.bridge.check_liveness(heard + later)
+            app.bridge.check_liveness(received + later)
         assert (app.types(), app.wire.closed) == (["ping"], [])
         app.says("pong")
-        heard = app.loop.time()
+        received = app.loop.time()
         for later in (19, 21, 39):
-            app.bridge.check_liveness(heard + later)
+            app.bridge.check_liveness(received + later)
         assert (app.types(), app.wire.closed) == (["ping", "ping"], [])
-        app.bridge.check_liveness(heard + 41)
+        app.bridge.check_liveness(received + 41)
         assert app.wire.closed == [(4408, "the app gave no sign of life")]
 
     within(story)

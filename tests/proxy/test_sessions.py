@@ -59,7 +59,7 @@ def test_a_body_in_camel_case_is_answered_in_camel_case_with_links(proxies: Star
         {"tools": [{"name": "a", "inputSchema": TEXT}], "device_id": "d"},
     ],
 )
-def test_a_body_in_snake_case_is_answered_with_the_addresses_whatever_else_it_says(proxies: Start, body: Any) -> None:
+def test_a_body_in_snake_case_is_answered_with_the_addresses_with_any_other_fields(proxies: Start, body: Any) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             answer = await proxy.send("POST", "/v1/chat/sessions", body)
@@ -228,7 +228,7 @@ SAID = {
 
 @pytest.mark.parametrize("levels", [130, 500, 950])
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
-def test_what_is_nested_too_deeply_is_refused_at_every_door(proxies: Start, said: str, levels: int) -> None:
+def test_json_nested_too_deeply_is_refused_at_every_entry_point(proxies: Start, said: str, levels: int) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             refused = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
@@ -304,7 +304,7 @@ def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
     asyncio.run(main())
 
 
-def test_who_asks_too_fast_is_told_when_to_come_back(proxies: Start) -> None:
+def test_a_client_that_asks_too_fast_gets_a_retry_time(proxies: Start) -> None:
     async def main() -> None:
         slow = limits.parse_rate("1/h:2")
         async with proxies(app_rate=slow) as proxy:

@@ -1,4 +1,4 @@
-"""What the proxy is told, and by whom: a file that lies in the folder somebody stands in opens nothing."""
+"""The settings and where they come from: a file in the current folder opens nothing."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ def beside(folder: Path, **said: str) -> Path:
 
 
 @pytest.mark.parametrize("name", HARMFUL)
-def test_a_file_nobody_named_does_not_open_the_proxy(tmp_path: Path, name: str) -> None:
+def test_a_file_that_was_not_named_does_not_open_the_proxy(tmp_path: Path, name: str) -> None:
     folder = beside(tmp_path, **{name: HARMFUL[name]})
     with pytest.raises(BadRequest, match=rf"OPENCLAW_PROXY_{name} in \.env of this folder .* --env-file \.env"):
         read_settings({}, folder=folder)

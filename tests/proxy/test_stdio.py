@@ -96,7 +96,7 @@ def test_progress_cancellation_and_list_changes_pass_through() -> None:
     asyncio.run(main())
 
 
-def test_what_goes_wrong_over_there_is_said_here() -> None:
+def test_failures_at_the_proxy_are_reported_here() -> None:
     async def main() -> None:
         async with proxy() as at:
             async with forwarder(at, "--session", "unknown") as server:
@@ -122,7 +122,7 @@ def test_an_app_that_comes_back_as_another_session_of_its_device_is_found_again(
                 assert "the app is away" in text_of((await ask(server, "tools/call", call))["result"])
                 second = (await at.create(device_id="d"))["mcpSessionId"]
                 async with at.app(second):
-                    await at.create(device_id="d")  # newer, and nobody is there
+                    await at.create(device_id="d")  # newer, and without an app
                     assert (await ask(server, "tools/call", call))["result"]["isError"] is False
                 third = (await at.create(device_id="d"))["mcpSessionId"]
                 async with at.app(third):
@@ -143,7 +143,7 @@ def test_a_session_or_token_that_http_can_not_carry_is_refused_and_sends_nothing
     asyncio.run(main())
 
 
-def test_what_is_no_proxy_at_all_is_said_to_be_none() -> None:
+def test_an_address_without_a_proxy_is_reported() -> None:
     async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nContent-Type: text/html\r\n\r\n<html>")

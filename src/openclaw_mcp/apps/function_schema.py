@@ -17,7 +17,7 @@ from .results import BLOCK_TYPES
 _ARGUMENTS_SECTION: Final = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
 _OTHER_SECTION: Final = re.compile(r"^(returns|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)
 _GOOGLE_PARAMETER: Final = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
-MAX_EXACT_INTEGER: Final = 2**53  # from here on a float in JSON stands for more than one integer
+MAX_EXACT_INTEGER: Final = 2**53  # from here on a float in JSON means more than one integer
 _SPHINX_PARAMETER: Final = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
@@ -52,6 +52,14 @@ class ProxySession(Struct, frozen=True):
     """Where MCP clients find the tools."""
 
 
+class _Answer(Struct):
+    """What is read of the proxy's answers, good or bad."""
+
+    id: str = field(default="", name="mcpSessionId")
+    mcp_url: str | None = None
+    detail: str | None = None
+
+
 class ProxyApiClient:
     """One proxy and one credential."""
 
@@ -82,11 +90,10 @@ class ProxyApiClient:
         except ProxyRefused as exc:
             if exc.status not in NOT_A_PROXY:
                 raise
-            made = {}
-        id = made.get("mcpSessionId")
-        if not isinstance(id, str) or not id:
+            made = _Answer()
+        if not made.id:
             raise ProxyRefused(f"what answers at {self._base_url} is no app-tool proxy; give the address of one")
-        return ProxySession(id, str(made.get("mcp_url") or mcp_url(self._base_url, id)))
+        return ProxySession(made.id, made.mcp_url or mcp_url(self._base_url, made.id))
 
     async def put_tools(self, session: ProxySession, tools: list[Json]) -> None:
         await self._request("PUT", f"{session_path(quote(session.id, safe=''))}/tools", {"tools": tools})
@@ -94,7 +101,7 @@ class ProxyApiClient:
     async def delete(self, session: ProxySession) -> None:
         await self._request("DELETE", session_path(quote(session.id, safe="")), None)
 
-    async def _request(self, method: str, path: str, body: Json | None) -> Json:
+    async def _request(self, method: str, path: str, body: Json | None) -> _Answer:
         data = b"" if body is None else msgspec.json.encode(body)
         headers = {**self.headers, "Content-Type": "application/json", "Accept": "application/json"}
         url = self._base_url + path
@@ -108,14 +115,14 @@ class ProxyApiClient:
                 f"no proxy answers at {self._base_url}: {reason or type(exc).__name__}; start one with `openclaw proxy`"
             ) from None
         if response.status in SUCCESSES:
-            return _decode_object(answer)
+            return _decode_answer(answer)
         # A redirect is an error too: following it would carry the token elsewhere.
         raise self.error_for_status(response.status, answer, response.headers.get("retry-after"))
 
     def error_for_status(self, status: int, body: bytes = b"", retry_after: str | None = None) -> OpenClawError:
         """The error for an answer that is not a success."""
-        detail = _decode_object(body).get("detail")
-        reason = f"{status}, {detail}" if isinstance(detail, str) else str(status)
+        detail = _decode_answer(body).detail
+        reason = str(status) if detail is None else f"{status}, {detail}"
         if status in RETRY_STATUSES:
             after = min(float(parse_whole_number(retry_after or "") or 0), MAX_RETRY)
             return ProxyUnreachable(f"the proxy asks to come back later ({reason})", after)
@@ -132,9 +139,8 @@ def _is_proxy_url(url: str) -> bool:
     return url.isprintable() and " " not in url and parts.path.isascii() and "@" not in parts.netloc
 
 
-def _decode_object(body: bytes) -> Json:
+def _decode_answer(body: bytes) -> _Answer:
     try:
-        read = msgspec.json.decode(body)
+        return msgspec.json.decode(body, type=_Answer)
     except msgspec.DecodeError:
-        return {}
-    return read if isinstance(read, dict) else {}
+        return _Answer()

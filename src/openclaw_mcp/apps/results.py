@@ -64,7 +64,7 @@ def _encode_text(value: Any) -> str:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """The value with U+FFFD for each surrogate that stands alone."""
+    """The value with U+FFFD for each unpaired surrogate."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):

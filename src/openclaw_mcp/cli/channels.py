@@ -2,15 +2,52 @@
 
 import argparse
 import asyncio
-import json
-from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import RpcError
-from . import gateway_connection
 from .commands import repeat_options
+from .gateway_connection import add_connection_options, connect_from_options, read_reply
+from .report import format_time, print_json
+
+
+class AccountStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    account_id: str = ""
+    state: str = ""
+    running: bool = False
+    last_error: str | None = None
+
+
+class AccountIssue(Struct, frozen=True, kw_only=True, rename="camel"):
+    channel: str = ""
+    account_id: str = ""
+    message: str = ""
+
+
+class ChannelsStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `channels.status` answers."""
+
+    channel_order: tuple[str, ...] = ()
+    channel_accounts: dict[str, tuple[AccountStatus, ...]] = {}
+    status_issues: tuple[AccountIssue, ...] = ()
+
+
+class PairedSender(Struct, frozen=True, kw_only=True):
+    channel: str
+    sender: str
+    name: str | None = None
+    code: str = ""
+    at: int = 0
+
+
+class PairingList(Struct, frozen=True):
+    """What `channels.pairing.list` answers."""
+
+    requests: tuple[PairedSender, ...] = ()
+    approved: tuple[PairedSender, ...] = ()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def common_arguments(parser: argparse.ArgumentParser) -> None:
-    gateway_connection.add_connection_options(parser)
+    add_connection_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -41,13 +78,17 @@ def run(options: argparse.Namespace) -> int:
     method, params = _build_request(options)
     answer = call_gateway(options, method, params)
     if options.json:
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json(answer)
     elif method == "channels.status":
-        _show_status(answer)
+        _show_status(read_reply(answer, ChannelsStatus))
     elif method == "channels.pairing.list":
-        _show_pairing(answer)
+        _show_pairing(read_reply(answer, PairingList))
+    elif method == "channels.pairing.approve":
+        print(f"{answer['sender']} may write on {answer['channel']} now.")
+    elif method == "channels.pairing.remove":
+        print("Removed." if answer["removed"] else "No sender of that id was approved.")
     else:
-        print(_format_result(method, answer))
+        print(f"{answer['channel']} restarted: {answer['account']['state']}.")
     return 0
 
 
@@ -66,7 +107,7 @@ def _build_request(options: argparse.Namespace) -> tuple[str, Json]:
 
 def call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
     async def call() -> Any:
-        async with gateway_connection.connect_from_options(options) as client:
+        async with connect_from_options(options) as client:
             return await client.call(method, params)
 
     try:
@@ -75,28 +116,20 @@ def call_gateway(options: argparse.Namespace, method: str, params: Json) -> Any:
         raise OpenClawError(str(exc)) from None
 
 
-def _show_status(answer: Json) -> None:
-    for name in answer["channelOrder"]:
-        for row in answer["channelAccounts"][name]:
-            error = f"  {row['lastError']}" if row.get("lastError") else ""
-            print(f"{name:10} {row['accountId']:12} {row['state']:8}{error}")
-    for issue in answer["statusIssues"]:
-        print(f"{issue['channel']:10} {issue['accountId']:12} broken    {issue['message']}")
+def _show_status(status: ChannelsStatus) -> None:
+    for name in status.channel_order:
+        for row in status.channel_accounts[name]:
+            error = f"  {row.last_error}" if row.last_error else ""
+            print(f"{name:10} {row.account_id:12} {row.state:8}{error}")
+    for issue in status.status_issues:
+        print(f"{issue.channel:10} {issue.account_id:12} broken    {issue.message}")
 
 
-def _show_pairing(answer: Json) -> None:
-    for row in answer["requests"]:
-        at = datetime.fromtimestamp(row["at"] / 1000).astimezone().isoformat(timespec="minutes")
-        print(f"waits  {row['channel']:10} {row['code']}  {row['sender']}  {row['name'] or ''}  {at}")
-    for row in answer["approved"]:
-        print(f"in     {row['channel']:10} {'':8}  {row['sender']}  {row['name'] or ''}")
-    if not answer["requests"] and not answer["approved"]:
+def _show_pairing(senders: PairingList) -> None:
+    for row in senders.requests:
+        at = format_time(row.at).replace(" ", "T")
+        print(f"waits  {row.channel:10} {row.code}  {row.sender}  {row.name or ''}  {at}")
+    for row in senders.approved:
+        print(f"in     {row.channel:10} {'':8}  {row.sender}  {row.name or ''}")
+    if not senders.requests and not senders.approved:
         print("No sender waits, and none was approved by pairing.")
-
-
-def _format_result(method: str, answer: Json) -> str:
-    if method == "channels.pairing.approve":
-        return f"{answer['sender']} may write on {answer['channel']} now."
-    if method == "channels.pairing.remove":
-        return "Removed." if answer["removed"] else "No sender of that id was approved."
-    return f"{answer['channel']} restarted: {answer['account']['state']}."

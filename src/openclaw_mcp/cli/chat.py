@@ -2,17 +2,22 @@
 
 import argparse
 import asyncio
+import logging
 import sys
 import uuid
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from ..core.errors import OpenClawError
-from ..core.model import Json
 from ..core.rpc import RpcError
 from ..net.gateway_client.client import GatewayClient
 from ..protocol.gateway_frames import EventFrame
 from . import gateway_connection
+
+logger = logging.getLogger(__name__)
 
 REPLY_GRACE: Final = 3.0  # seconds from a run's end until its reply is in the conversation
 HISTORY_LIMIT: Final = 10  # earlier messages that are shown
@@ -41,6 +46,38 @@ async def _chat(options: argparse.Namespace) -> int:
         if options.message is not None:
             return await terminal.send_once(options.message, seconds=options.timeout)
         return await terminal.run_interactive()
+
+
+class ChatSender(Struct, frozen=True):
+    id: str | None = None
+    name: str | None = None
+
+
+class ChatFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message as `local.read` and the event `local.message` have it."""
+
+    sender: ChatSender = ChatSender()
+    text: str = ""
+    from_me: bool = False
+    attachments: tuple[ChatFile, ...] = ()
+
+
+class ChatEvent(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of `chat` and `local.message` that are shown."""
+
+    run_id: str | None = None
+    state: str | None = None
+    delta_text: str = ""
+    replace: bool = False
+    conversation: str | None = None
+    kind: str | None = None
+    message: Any = None
 
 
 class ChatTerminal:
@@ -77,7 +114,7 @@ class ChatTerminal:
     async def run_interactive(self) -> int:
         """Send every line until the end of input."""
         page = await self._client.call("local.read", {"conversation": self._conversation, "limit": HISTORY_LIMIT})
-        for message in page["messages"]:
+        for message in gateway_connection.read_reply(page["messages"], list[ChatMessage]):
             _show_message(message)
         print(f"-- {self._conversation}; /help for commands, Ctrl-D to leave", flush=True)
         reader = asyncio.StreamReader()
@@ -93,9 +130,8 @@ class ChatTerminal:
     async def _send(self, text: str) -> None:
         self._run_started = self._run_ended = self._reply_shown = False
         self._streamed_text, key = "", str(uuid.uuid4())
-        params: Json = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True}
-        if self._sender is not None:
-            params["sender"] = {"id": self._sender}
+        sender = {} if self._sender is None else {"sender": {"id": self._sender}}
+        params = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True, **sender}
         self._run_id = (await self._client.call("local.send", params))["runId"]
 
     async def _wait_for_reply(self) -> None:
@@ -116,32 +152,34 @@ class ChatTerminal:
         self._changed.clear()
 
     def _on_event(self, event: EventFrame) -> None:
-        payload: Any = event.payload
-        if not isinstance(payload, dict):
+        if event.event not in ("chat", "local.message"):
             return
-        if event.event == "chat" and payload.get("runId") == self._run_id and self._run_id is not None:
-            self._on_chat_event(payload)
-        elif event.event == "local.message" and payload.get("conversation") == self._conversation:
-            message = payload.get("message")
-            if payload.get("kind") == "added" and isinstance(message, dict) and message.get("fromMe"):
-                self._show_reply(message)
-                self._reply_shown = True
+        try:
+            payload = msgspec.convert(event.payload, ChatEvent)
+            if event.event == "chat" and payload.run_id == self._run_id and self._run_id is not None:
+                self._on_chat_event(payload)
+            elif payload.conversation == self._conversation and payload.kind == "added":
+                message = msgspec.convert(payload.message, ChatMessage)
+                if message.from_me:
+                    self._show_reply(message)
+                    self._reply_shown = True
+        except msgspec.ValidationError as exc:
+            logger.debug("chat: event %s is not understood (%s)", event.event, exc)
         self._changed.set()
 
-    def _on_chat_event(self, payload: Json) -> None:
+    def _on_chat_event(self, event: ChatEvent) -> None:
         self._run_started = True
-        state = payload.get("state")
-        if state in END_STATES:
+        if event.state in END_STATES:
             self._run_ended = True
-        elif state == "delta" and self._prints_deltas and not payload.get("replace"):
-            print(payload.get("deltaText", ""), end="", flush=True)
-            self._streamed_text += payload.get("deltaText", "")
+        elif event.state == "delta" and self._prints_deltas and not event.replace:
+            print(event.delta_text, end="", flush=True)
+            self._streamed_text += event.delta_text
 
-    def _show_reply(self, message: Json) -> None:
+    def _show_reply(self, message: ChatMessage) -> None:
         """Show the message as it was sent, without what was streamed of it before."""
-        text = str(message.get("text", ""))
-        if self._streamed_text and text.startswith(self._streamed_text.strip()):
-            print(text[len(self._streamed_text.strip()) :], flush=True)
+        streamed = self._streamed_text.strip()
+        if self._streamed_text and message.text.startswith(streamed):
+            print(message.text[len(streamed) :], flush=True)
             _show_files(message)
         else:
             if self._streamed_text:
@@ -150,13 +188,12 @@ class ChatTerminal:
         self._streamed_text = ""
 
 
-def _show_message(message: Json, *, with_name: bool = True) -> None:
-    name = message["sender"].get("name") or message["sender"].get("id")
-    text = str(message.get("text", ""))
-    print(f"{name}: {text}" if with_name else text, flush=True)
+def _show_message(message: ChatMessage, *, with_name: bool = True) -> None:
+    name = message.sender.name or message.sender.id
+    print(f"{name}: {message.text}" if with_name else message.text, flush=True)
     _show_files(message)
 
 
-def _show_files(message: Json) -> None:
-    for file in message.get("attachments", []):
-        print(f"[{file.get('name') or 'file'}, {file.get('mimeType')}, {file.get('size')} bytes]", flush=True)
+def _show_files(message: ChatMessage) -> None:
+    for file in message.attachments:
+        print(f"[{file.name or 'file'}, {file.mime_type}, {file.size} bytes]", flush=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
-from ..core.errors import OpenClawError
+from ..core.errors import BadRequest, OpenClawError
+from ..core.model import Json
 from ..core.numbers import parse_whole_number
 
 COMMANDS = {
@@ -57,6 +59,17 @@ def parse_port(text: str) -> int:
     if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no port number; give one from 0 to 65535")
     return number
+
+
+def parse_object(text: str, example: str, *, name: str = "parameters") -> Json:
+    """A JSON object given as an argument. Raises BadRequest."""
+    try:
+        value = json.loads(text)
+    except ValueError as exc:
+        raise BadRequest(f"the {name} are not JSON ({exc}); give an object such as '{example}'") from None
+    if not isinstance(value, dict):
+        raise BadRequest(f"the {name} must be a JSON object, such as '{example}'")
+    return value
 
 
 def require_cwd() -> None:

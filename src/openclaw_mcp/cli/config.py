@@ -16,6 +16,7 @@ from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from .commands import repeat_options
+from .report import print_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.verb == "schema":
-        print(json.dumps(ConfigSchema().json_schema, indent=2, ensure_ascii=False))
+        print_json(ConfigSchema().json_schema)
         return 0
     file = ConfigFile(state_dir(options.state_dir))
     if options.verb == "get":
@@ -61,7 +62,7 @@ def _get(file: ConfigFile, options: argparse.Namespace) -> int:
         if value is None:
             print(f"openclaw config: {options.path} is not set", file=sys.stderr)
             return 1
-    print(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
+    print(value) if isinstance(value, str) else print_json(value)
     return 0
 
 

@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.project} is no folder; give --project the folder whose settings to change")
     folder = state_dir_path(options.state_dir)
     surfaces = _select_surfaces(options, folder)
-    entries = [_make_entry(surface, options, folder) for surface in surfaces]
+    make_entry = _http_entry if options.http else _program_entry
+    entries: list[ClientEntry] = [make_entry(surface, options, folder) for surface in surfaces]
     client: SupportedClient = options.client
     if options.print:
         print(client.format_entries(entries), end="")
@@ -93,10 +94,8 @@ def run(options: argparse.Namespace) -> int:
             if entry.token_env and not (client.reads_token_file and entry.token_file):
                 print(_token_hint(entry))
         elif entry.name == ENTRY_NAMES["tools"] and token_file_path(folder) is None:
-            variable = "$OPENCLAW_GATEWAY_TOKEN"
-            print(
-                f"The token of {entry.name} is read from {variable}: start {client.title} with it in its environment."
-            )
+            hint = f"start {client.title} with it in its environment"
+            print(f"The token of {entry.name} is read from $OPENCLAW_GATEWAY_TOKEN: {hint}.")
     return 0
 
 
@@ -153,10 +152,6 @@ def _select_surfaces(options: argparse.Namespace, folder: Path) -> list[str]:
     if options.surface == "order" and options.http:
         raise UsageError("order_openclaw is started as a program; leave --http out")
     return [options.surface]
-
-
-def _make_entry(surface: str, options: argparse.Namespace, folder: Path) -> ClientEntry:
-    return _http_entry(surface, options, folder) if options.http else _program_entry(surface, options, folder)
 
 
 def _program_entry(surface: str, options: argparse.Namespace, folder: Path) -> StdioClientEntry:

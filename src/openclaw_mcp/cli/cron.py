@@ -4,30 +4,34 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from ..core.config.cron import parse_duration
 from ..core.errors import BadRequest, OpenClawError
-from ..core.jobs import Schedule
+from ..core.jobs import (
+    AtSchedule,
+    CronSchedule,
+    IntervalSchedule,
+    JobDelivery,
+    OnExitSchedule,
+    Schedule,
+    StreamSchedule,
+)
 from ..core.json_values import drop_none
 from ..core.model import Json
 from ..core.rpc import RpcError
 from ..gateway.cron.delivery import DeliveryTarget, split_target
-from ..gateway.cron.parsing import format_duration
-from ..gateway.cron.schedule import iterate_due, to_iso
+from ..gateway.cron.schedule import to_iso
 from ..net.gateway_client.client import GatewayClient
-from .gateway_connection import add_connection_options, connect_from_options
+from .cron_output import JobPage, JobRow, RunRow, format_answer, format_run, next_times
+from .gateway_connection import add_connection_options, connect_from_options, read_reply
 from .report import print_json
 
-NEXT_TIMES_SHOWN: Final = 5  # of each job
 ANSWER_TIMEOUT: Final = 60.0  # seconds for an answer
 POLL_INTERVAL: Final = 0.5  # seconds between two checks of a run that is waited for
-MAX_RESULT_CHARS: Final = 160  # characters of a result or an error in a line
 MAX_RUN_WAIT: Final = 3600.0
 ALIASES: Final = {"create": "add", "ls": "list", "show": "get", "remove": "rm", "delete": "rm"}
 
@@ -111,15 +115,14 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run_verb(options: argparse.Namespace) -> int:
     verb = ALIASES.get(options.verb, options.verb)
-    params: Json = {}
-    if verb in ("add", "edit"):  # wrong options are reported before a gateway is looked for
-        params = drop_none({"name": options.name, **_job_params(options, adding=verb == "add")})
+    # Wrong options are reported before a gateway is looked for.
+    params = _job_params(options, adding=verb == "add") if verb in ("add", "edit") else {}
     async with connect_from_options(options) as connection:
         client = _CronClient(connection)
         if verb == "run":
             return await _run_job(client, options)
         answer = await _call_verb(client, verb, options, params)
-        print_json(answer) if options.json else print(_format_answer(verb, answer))
+        print_json(answer) if options.json else print(format_answer(verb, answer))
         if verb in ("add", "edit"):
             await _warn_missing_channel(client, options)
     return 0
@@ -139,13 +142,14 @@ async def _call_verb(client: "_CronClient", verb: str, options: argparse.Namespa
         return await client.call("cron.runs", id=job_id, limit=options.limit)
     if verb in ("get", "rm"):
         return await client.call("cron.get" if verb == "get" else "cron.remove", id=job_id)
-    patch: Json = params if verb == "edit" else {"enabled": verb == "enable"}
-    if verb == "edit":
-        if "schedule" not in patch and (options.tz or options.stagger or options.exact):
-            patch["schedule"] = _retime_schedule((await client.call("cron.get", id=job_id))["schedule"], options)
-        if not patch:
-            raise BadRequest("name what to change; see openclaw cron edit --help")
-    return await client.call("cron.update", id=job_id, patch=patch)
+    if verb != "edit":
+        return await client.call("cron.update", id=job_id, patch={"enabled": verb == "enable"})
+    if "schedule" not in params and (options.tz or options.stagger or options.exact):
+        job = read_reply(await client.call("cron.get", id=job_id), JobRow)
+        params = {**params, "schedule": _retime_schedule(job.known_schedule, options)}
+    if not params:
+        raise BadRequest("name what to change; see openclaw cron edit --help")
+    return await client.call("cron.update", id=job_id, patch=params)
 
 
 async def _warn_missing_channel(client: "_CronClient", options: argparse.Namespace) -> None:
@@ -165,7 +169,7 @@ async def _warn_missing_channel(client: "_CronClient", options: argparse.Namespa
 async def _run_job(client: "_CronClient", options: argparse.Namespace) -> int:
     job_id = await client.find_job(options.job)
     answer = await client.call("cron.run", id=job_id, mode="due" if options.due else "force")
-    entry: Json | None = None
+    entry: Any = None
     until = time.monotonic() + MAX_RUN_WAIT
     while options.wait and answer.get("enqueued") and entry is None and time.monotonic() < until:
         await asyncio.sleep(POLL_INTERVAL)
@@ -174,9 +178,10 @@ async def _run_job(client: "_CronClient", options: argparse.Namespace) -> int:
     if options.json:
         print_json(answer if entry is None else entry)
     elif entry is not None:
-        print(_format_run(entry))
+        print(format_run(read_reply(entry, RunRow)))
     elif answer.get("enqueued"):
-        print(f"begun: {answer['runId']}", *_next_times(await client.call("cron.get", id=job_id)), sep="\n")
+        job = read_reply(await client.call("cron.get", id=job_id), JobRow)
+        print(f"begun: {answer['runId']}", *next_times(job), sep="\n")
     else:
         print(f"not run: {answer['reason']}")
     return 1 if options.wait and (entry is None or entry.get("completionStatus") != "succeeded") else 0
@@ -194,13 +199,14 @@ class _CronClient:
         offset: int | None = 0
         found: list[str] = []
         while offset is not None:
-            page = await self.call("cron.list", includeDisabled=True, limit=200, offset=offset, compact=True)
-            for job in page["jobs"]:
-                if job["id"] == name:
+            answer = await self.call("cron.list", includeDisabled=True, limit=200, offset=offset, compact=True)
+            page = read_reply(answer, JobPage)
+            for job in page.jobs:
+                if job.id == name:
                     return name
-                if job["name"] == name or (len(name) >= 4 and job["id"].startswith(name)):
-                    found.append(job["id"])
-            offset = page["nextOffset"] if page["hasMore"] else None
+                if job.name == name or (len(name) >= 4 and job.id.startswith(name)):
+                    found.append(job.id)
+            offset = page.next_offset if page.has_more else None
         if len(found) > 1:
             raise BadRequest(f"{name!r} could be {', '.join(found[:5])}; give the id")
         # A removed job is not in the list, but may have a history.
@@ -211,7 +217,9 @@ class _CronClient:
 
 
 def _job_params(options: argparse.Namespace, *, adding: bool) -> Json:
-    return {
+    """What the options say of a job, as `cron.add` and the patch of `cron.update` take it."""
+    params = {
+        "name": options.name,
         "schedule": _schedule(options, adding=adding),
         "payload": _payload(options, adding=adding),
         "delivery": _delivery(options),
@@ -223,9 +231,10 @@ def _job_params(options: argparse.Namespace, *, adding: bool) -> Json:
         "enabled": False if options.disabled else None,
         "deleteAfterRun": False if options.keep_after_run else None,
     }
+    return drop_none(params)
 
 
-def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
+def _schedule(options: argparse.Namespace, *, adding: bool) -> Schedule | None:
     ways = ("at", "every", "cron", "on_exit", "stream_command")
     given = [name for name in ways if getattr(options, name) is not None]
     if len(given) > 1 or (adding and not given):
@@ -236,28 +245,23 @@ def _schedule(options: argparse.Namespace, *, adding: bool) -> Json | None:
         case []:
             return None
         case ["every"]:
-            return {"kind": "every", "everyMs": parse_duration(options.every)}
+            return IntervalSchedule(every_ms=parse_duration(options.every))
         case ["stream_command"]:
-            return {"kind": "stream", "command": _argv(options.stream_command)}
+            return StreamSchedule(command=_argv(options.stream_command))
         case ["on_exit"]:
-            return {"kind": "on-exit", "command": options.on_exit}
+            return OnExitSchedule(command=options.on_exit)
         case ["at"]:
-            return {"kind": "at", "at": _parse_time(options.at, options.tz)}
-    return {"kind": "cron", "expr": options.cron} | _schedule_options(options)
+            return AtSchedule(at=_parse_time(options.at, options.tz))
+    return _retime_schedule(CronSchedule(expr=options.cron), options)
 
 
-def _schedule_options(options: argparse.Namespace) -> Json:
-    """Zone and delay of a cron expression."""
-    stagger = 0 if options.exact else parse_duration(options.stagger) if options.stagger else None
-    return drop_none({"tz": options.tz, "staggerMs": stagger})
-
-
-def _retime_schedule(schedule: Json, options: argparse.Namespace) -> Json:
-    """The job's own schedule, in another zone or with another delay."""
-    if schedule["kind"] != "cron":
+def _retime_schedule(schedule: Schedule | None, options: argparse.Namespace) -> CronSchedule:
+    """A cron expression in the zone and with the delay of the options; those that are not given stay."""
+    if not isinstance(schedule, CronSchedule):
         problem = "--tz, --stagger and --exact by themselves change a cron expression, and this job has none"
         raise BadRequest(f"{problem}; give its whole schedule")
-    return schedule | _schedule_options(options)
+    stagger = 0 if options.exact else parse_duration(options.stagger) if options.stagger else schedule.stagger_ms
+    return msgspec.structs.replace(schedule, tz=options.tz or schedule.tz, stagger_ms=stagger)
 
 
 def _argv(text: str) -> list[str]:
@@ -293,108 +297,32 @@ def _payload(options: argparse.Namespace, *, adding: bool) -> Json | None:
     given = [name for name in ("message", "system_event", "command") if getattr(options, name) is not None]
     if len(given) > 1 or (adding and not given):
         raise BadRequest("give one kind of work: --message, --system-event or --command")
-    more = drop_none({"model": options.model, "thinking": options.thinking, "timeoutSeconds": options.timeout_seconds})
-    if not given:
-        return {"kind": "agentTurn", **more} if more else None
-    if given[0] == "system_event":
+    if given == ["system_event"]:
         return {"kind": "systemEvent", "text": options.system_event}
-    if given[0] == "command":
+    more = drop_none({"model": options.model, "thinking": options.thinking, "timeoutSeconds": options.timeout_seconds})
+    if given == ["command"]:
         return {"kind": "command", "argv": ["sh", "-lc", options.command], **more}
-    return {"kind": "agentTurn", "message": options.message, **more}
+    message = drop_none({"message": options.message})  # a job's message stays, when it is not given
+    return {"kind": "agentTurn", **message, **more} if message or more else None
 
 
-def _delivery(options: argparse.Namespace) -> Json | None:
-    place = {"channel": options.channel, "to": options.to, "accountId": options.account, "threadId": options.thread}
-    place = drop_none(place)
+def _delivery(options: argparse.Namespace) -> JobDelivery | None:
     modes = [name for name in ("announce", "no_deliver", "webhook") if getattr(options, name)]
-    if len(modes) > 1 or (place and modes in (["no_deliver"], ["webhook"])):
+    has_place = any(part is not None for part in (options.channel, options.to, options.account, options.thread))
+    if len(modes) > 1 or (has_place and modes in (["no_deliver"], ["webhook"])):
         raise BadRequest("--announce with --channel and --to, or --webhook, or --no-deliver: one of them")
-    lenient = {"bestEffort": True} if options.best_effort else {}
+    best_effort = options.best_effort or None
     if modes == ["no_deliver"]:
-        return {"mode": "none"}
+        return JobDelivery(mode="none")
     if modes == ["webhook"]:
-        return {"mode": "webhook", "to": options.webhook, **lenient}
-    if modes or place or lenient:
-        return {"mode": "announce", **place, **lenient}
-    return None
-
-
-# ---- output ----------------------------------------------------------------------------------------------------------
-
-
-def _format_answer(verb: str, answer: Any) -> str:
-    if verb == "rm":
-        return "removed"
-    if verb == "status":
-        due = answer.get("nextWakeAtMs")
-        next_due = "none is due" if due is None else f"the next is due {_format_time(due, None)}"
-        return f"{'on' if answer['enabled'] else 'switched off'}; {answer['jobs']} jobs; {next_due}"
-    if verb == "runs":
-        return "\n".join(map(_format_run, answer["entries"])) or "no job has run yet"
-    if verb == "list":
-        jobs = "\n".join(map(_format_job, answer["jobs"])) or "there are no jobs; add one with openclaw cron add"
-        more = answer["total"] - len(answer["jobs"])
-        return f"{jobs}\n… and {more} more; narrow them with --query" if more else jobs
-    return _format_job(answer)
-
-
-def _format_job(job: Json) -> str:
-    state = job.get("state", {})
-    last = state.get("lastRunStatus")
-    notes = [] if job["enabled"] else ["disabled"]
-    if state.get("runningAtMs"):
-        notes.append("running")
-    if last:
-        notes.append(f"last {last}" + (f": {state['lastError']}" if state.get("lastError") else ""))
-    head = f"{job['id']}  {job.get('displayName') or job['name']}  ({_format_schedule(job['schedule'])})"
-    preview = job.get("deliveryPreview", {}).get("label")
-    notes += [preview] if preview and preview != "not requested" else []
-    return "\n".join([head + (f"  [{'; '.join(notes)}]" if notes else ""), *_next_times(job)])
-
-
-def _format_schedule(schedule: Json) -> str:
-    match schedule["kind"]:
-        case "at":
-            return f"at {schedule['at']}"
-        case "every":
-            return f"every {format_duration(schedule['everyMs'])}"
-        case "cron":
-            return f"cron {schedule['expr']}" + (f" {schedule['tz']}" if schedule.get("tz") else "")
-        case other:
-            return f"{other} {schedule.get('command', '')}".strip()
-
-
-def _next_times(job: Json) -> Iterable[str]:
-    """The next times, in the job's own zone: the first as the gateway has it, the others from the schedule."""
-    first = job.get("state", {}).get("nextRunAtMs")
-    if first is None or not job["enabled"]:
-        return
-    try:
-        schedule = msgspec.convert(job["schedule"], Schedule)
-        times = [first, *islice(iterate_due(schedule, first, job_id=job["id"]), NEXT_TIMES_SHOWN - 1)]
-    except (msgspec.ValidationError, BadRequest):
-        times = [first]  # a kind of schedule of another gateway
-    for due in times:
-        yield f"    {_format_time(due, job['schedule'].get('tz'))}"
-
-
-def _format_time(ms: int, tz: str | None) -> str:
-    from ..gateway.cron.expression import find_zone  # here for start-up: `cron add --json` needs no zones
-
-    try:
-        moment = datetime.fromtimestamp(ms / 1000, find_zone(tz))
-    except BadRequest:
-        moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.strftime("%a %Y-%m-%d %H:%M:%S %Z")
-
-
-def _format_run(entry: Json) -> str:
-    took = format_duration(entry.get("durationMs", 0))
-    begun: int = entry.get("runAtMs") or entry["ts"]
-    name = entry.get("jobName") or entry["jobId"]
-    head = f"{_format_time(begun, None)}  {entry.get('status', '?'):7}  {name}"
-    status = entry.get("deliveryStatus", "not-requested")
-    delivery = "" if status == "not-requested" else f"; {status}"
-    texts = [entry.get("error"), entry.get("summary"), entry.get("deliveryError")]
-    lines = [" ".join(str(text).split())[:MAX_RESULT_CHARS] for text in dict.fromkeys(texts) if text]
-    return "\n    ".join([f"{head}  ({took}{delivery})", *lines])
+        return JobDelivery(mode="webhook", to=options.webhook, best_effort=best_effort)
+    if not (modes or has_place or best_effort):
+        return None
+    return JobDelivery(
+        mode="announce",
+        channel=options.channel,
+        to=options.to,
+        account_id=options.account,
+        thread_id=options.thread,
+        best_effort=best_effort,
+    )

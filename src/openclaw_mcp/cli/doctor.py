@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from . import doctor_agents, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
 from .probe import GatewayProbe, arguments, probe_gateway
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .report import Finding, attention, findings_to_json, fine, has_problems, note, print_findings
+from .report import Finding, attention, fine, has_problems, note, print_findings, print_json
 
 __all__ = ["arguments", "run"]
 
@@ -28,12 +27,7 @@ def run(options: argparse.Namespace) -> int:
     folder = state_dir(options.state_dir)
     findings = list(_examine(options, folder))
     if options.json:
-        print(
-            json.dumps(
-                {"version": __version__, "ok": not has_problems(findings), "findings": findings_to_json(findings)},
-                indent=2,
-            )
-        )
+        print_json({"version": __version__, "ok": not has_problems(findings), "findings": findings})
     else:
         print_findings(findings)
         print(_summary(findings))
@@ -91,17 +85,15 @@ def _check_gateway(probe: GatewayProbe) -> Iterator[Finding]:
     else:
         text = f"none answers at {probe.url}; orders are carried out by the agent in the server's own process"
         yield note("gateway", text, "openclaw up starts one")
-    for issue in probe.issues:
-        yield attention("channels", issue, "openclaw channels shows each; correct its settings with openclaw config")
+    yield from probe.channel_findings()
 
 
 def _check_ports(folder: Path) -> Iterator[Finding]:
     """The ports `openclaw up` would take. What holds one while it is up is it itself."""
     up = run_state.read(folder)
     if up is not None:
-        yield fine(
-            "ports", f"openclaw is up as process {up.pid}: {', '.join(s.address for s in up.surfaces if s.address)}"
-        )
+        addresses = ", ".join(surface.address for surface in up.surfaces if surface.address)
+        yield fine("ports", f"openclaw is up as process {up.pid}: {addresses}")
         return
     taken = [(name, port, find_port_owner(port)) for name, port in DEFAULT_PORTS.items()]
     for name, port, who in taken:
@@ -117,6 +109,5 @@ DEFAULT_PORTS = {"node": NODE_PORT, "proxy": PROXY_PORT, "order server": ORDER_P
 
 def _summary(findings: list[Finding]) -> str:
     wrong = sum(finding.state == "attention" for finding in findings)
-    return (
-        "Everything is in order." if not wrong else f"{wrong} of these {'needs' if wrong == 1 else 'need'} attention."
-    )
+    needs = "needs" if wrong == 1 else "need"
+    return f"{wrong} of these {needs} attention." if wrong else "Everything is in order."

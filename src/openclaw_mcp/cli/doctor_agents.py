@@ -75,9 +75,8 @@ def _check_model(agent: AgentProfile, config: Config, redacted_config: Json, lab
         return attention("agents", f"{label}: the provider of {first} is not configured", "add it to models.providers")
     trouble = asyncio.run(_key_problem(provider))
     if trouble:
-        return attention(
-            "agents", f"{label} uses {first}: {trouble}", "set the key there, then run openclaw doctor again"
-        )
+        remedy = "set the key there, then run openclaw doctor again"
+        return attention("agents", f"{label} uses {first}: {trouble}", remedy)
     key = "its key is there" if provider.keys else "it needs no key"
     address = value_at(redacted_config, ("models", "providers", provider.name, "baseUrl")) or provider.base_url
     return fine("agents", f"{label} uses {first} at {address}; {key}")

@@ -32,9 +32,8 @@ NO_TIME_LIMIT: Final = None  # a doctor reads the whole database, however long i
 
 def check_state_dir(folder: Path) -> Iterator[Finding]:
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield attention(
-            "state", f"{folder} can't be written by this user", f"chown it to yourself, then chmod 700 {folder}"
-        )
+        remedy = f"chown it to yourself, then chmod 700 {folder}"
+        yield attention("state", f"{folder} can't be written by this user", remedy)
         return
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & OTHERS_MODE and os.name != "nt":
@@ -61,19 +60,15 @@ def _check_permissions(path: Path) -> list[Finding]:
     if os.name == "nt" or not path.exists():
         return []
     mode = stat.S_IMODE(path.stat().st_mode)
-    return (
-        [attention("secrets", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")]
-        if mode & OTHERS_MODE
-        else []
-    )
+    found = attention("secrets", f"others may read {path} (mode {mode:o})", f"chmod 600 {path}")
+    return [found] if mode & OTHERS_MODE else []
 
 
 def check_config(snapshot: Snapshot) -> Iterator[Finding]:
     for issue in snapshot.issues:
         where = f"{issue['path']}: " if issue["path"] else ""
-        yield attention(
-            "config", f"{where}{issue['message']}", f"correct {snapshot.path}; openclaw config validate checks it"
-        )
+        remedy = f"correct {snapshot.path}; openclaw config validate checks it"
+        yield attention("config", f"{where}{issue['message']}", remedy)
     for warning in snapshot.warnings:
         remedy = "set it, or take the reference out"
         yield attention("config", f"{warning['path']}: {warning['message']}", remedy)
@@ -129,9 +124,8 @@ def _server_schema_version(location: str) -> str | None:
                 return None
             return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
     except (SQLAlchemyError, ImportError) as exc:
-        raise OpenClawError(
-            f"{redact_location(location)} can't be reached ({type(exc).__name__}); is it running?"
-        ) from exc
+        shown = redact_location(location)
+        raise OpenClawError(f"{shown} can't be reached ({type(exc).__name__}); is it running?") from exc
 
 
 # ---- clients ----
@@ -148,11 +142,9 @@ def check_clients(folder: Path) -> Iterator[Finding]:
         missing = _absent_entries(Path(file), written)
         if missing:
             message = f"{title} no longer has {', '.join(missing)} in {file}"
-            yield attention(
-                "clients",
-                message,
-                f"openclaw connect {written.client} writes it again, openclaw disconnect {written.client} forgets it",
-            )
+            id = written.client
+            remedy = f"openclaw connect {id} writes it again, openclaw disconnect {id} forgets it"
+            yield attention("clients", message, remedy)
         else:
             yield fine("clients", f"{title} has {', '.join(written.names)} ({file})")
 

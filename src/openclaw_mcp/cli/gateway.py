@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.rpc import RpcError
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import TOKEN_FILE, ensure_gateway_token, state_dir, sync_token_file
-from .commands import parse_port, repeat_options
+from .commands import parse_object, parse_port, repeat_options
 from .gateway_connection import (
     add_gateway_options,
     connect_operator,
@@ -22,6 +21,7 @@ from .gateway_connection import (
     resolve_port,
 )
 from .logging_setup import log_to_file
+from .report import print_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,19 +109,14 @@ def token_file_path(folder: Path) -> Path | None:
 
 
 def _call(options: argparse.Namespace, folder: Path) -> int:
-    try:
-        params: Any = json.loads(options.params)
-    except ValueError:
-        raise BadRequest("the parameters are not JSON; give an object such as '{\"limit\":5}'") from None
-    if not isinstance(params, dict):
-        raise BadRequest("the parameters must be a JSON object, such as '{\"limit\":5}'")
+    params = parse_object(options.params, '{"limit":5}')
     try:
         answer = asyncio.run(call_gateway(options, folder, params))
     except RpcError as fault:
         details = f" {json.dumps(fault.details)}" if fault.details is not None else ""
         print(f"openclaw gateway call: {fault.kind}: {fault}{details}", file=sys.stderr)
         return 1
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+    print_json(answer)
     return 0
 
 

@@ -6,11 +6,13 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
 from .. import __version__
-from ..core.errors import BadRequest
+from ..core.errors import BadRequest, OpenClawError
 from ..core.numbers import parse_whole_number
 from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT, is_local_gateway
@@ -20,6 +22,7 @@ from ..net.state_dir import find_gateway_token, state_dir
 from . import run_state
 from .commands import parse_port
 
+Reply = TypeVar("Reply")
 EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
 # ---- options ---------------------------------------------------------------------------------------------------------
@@ -146,3 +149,11 @@ def _may_send_token(folder: Path, url: str) -> bool:
     process alone."""
     port = port_from_state(folder)
     return port is None or urlsplit(url).netloc.endswith(f":{port}")
+
+
+def read_reply(answer: Any, kind: type[Reply]) -> Reply:
+    """A gateway's answer, unknown fields ignored. Raises OpenClawError: a gateway of another version may differ."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as exc:
+        raise OpenClawError(f"the gateway's answer is not understood ({exc}); is it of another version?") from None

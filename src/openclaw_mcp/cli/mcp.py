@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import copy
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from ..config import parsing, redaction
 from ..config.file import CONFIG_FILE, ConfigFile, Snapshot
 from ..core import model
-from ..core.errors import BadRequest, OpenClawError
+from ..core.errors import BadRequest
 from ..core.json_values import drop_none
 from ..core.model import Json
 from ..core.ports import NULL_CONTEXT
@@ -26,7 +25,7 @@ from ..net.state_dir import state_dir
 from ..protocol.mcp import encode_tool, encode_tool_result
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
-from .commands import DONE, FAILED, Parser
+from .commands import DONE, FAILED, Parser, parse_object
 from .report import print_json
 
 LEND_HINT = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
@@ -88,7 +87,7 @@ def _add_action(actions: Any, name: str, summary: str, *, json: bool = False) ->
 
 def run(options: argparse.Namespace) -> int:
     if options.program and options.action != "add":
-        raise BadArguments(f"nothing may follow --; only add takes a program there, {options.action} does not")
+        raise BadRequest(f"nothing may follow --; only add takes a program there, {options.action} does not")
     file = state_dir(options.state_dir) / CONFIG_FILE
     if options.action in ("tools", "call"):
         return asyncio.run((_list_tools if options.action == "tools" else _call_tool)(options, file))
@@ -257,7 +256,8 @@ def _format_tool(spec: model.ToolSpec) -> str:
 
 
 async def _call_tool(options: argparse.Namespace, file: Path) -> int:
-    given = _parse_arguments(options.arguments)
+    text = sys.stdin.read() if options.arguments == "-" else options.arguments
+    given = parse_object(text, '{"text": "hi"}', name="arguments")
     servers = _read_servers(file)
     async with McpServerPool(servers) as pool:
         server = pool.find(options.name)
@@ -267,30 +267,11 @@ async def _call_tool(options: argparse.Namespace, file: Path) -> int:
         result = await dispatcher.call(
             model.ToolCall(caller=model.LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT)
         )
-    _print_result(result, as_json=options.json)
-    return FAILED if result.failed else DONE
-
-
-def _parse_arguments(text: str) -> Json:
-    try:
-        value = json.loads(sys.stdin.read() if text == "-" else text)
-    except ValueError as exc:
-        raise BadArguments(f'the arguments are not JSON ({exc}); give an object such as \'{{"text": "hi"}}\'') from exc
-    if type(value) is not dict:
-        raise BadArguments("the arguments must be a JSON object")
-    return value
-
-
-class BadArguments(OpenClawError):
-    code = "bad_request"
-
-
-def _print_result(result: model.ToolResult, *, as_json: bool) -> None:
-    if as_json:
+    if options.json:
         print(msgspec.json.encode(encode_tool_result(result)).decode())
-        return
-    for block in result.content:
-        print(_format_block(block))
+    else:
+        print(*map(_format_block, result.content), sep="\n", end="\n" if result.content else "")
+    return FAILED if result.failed else DONE
 
 
 def _format_block(block: model.ContentBlock) -> str:

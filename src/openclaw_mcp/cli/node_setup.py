@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from getpass import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from ..core.errors import OpenClawError
 from ..core.numbers import parse_whole_number
@@ -16,8 +17,10 @@ from ..net.state_dir import state_dir_path
 from ..node import settings as node_settings
 from ..node.api_keys import ELEVENLABS_KEY, KeyStore
 from ..node.host import LocalNode, choose_port
+from ..node.registry import CommandStatus
 from ..node.settings import DEFAULT_ENABLED, NodeSettings
 from ..node.token import TokenFile
+from .report import print_json
 
 if TYPE_CHECKING:
     import argparse
@@ -41,64 +44,76 @@ def run(options: "argparse.Namespace") -> int:
 # ---- doctor ----
 
 
+class McpReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    on: bool
+    address: str
+    token_file: str
+    token_made: bool
+
+
+class GatewayReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    on: bool
+    url: str | None
+    to_allow_there: list[str]
+
+
+class NodeReport(Struct, kw_only=True, rename="camel", omit_defaults=True):
+    """What was found; a node that can't be made has problems alone."""
+
+    state_directory: str
+    problems: list[str]
+    settings: str | None = None
+    mcp: McpReport | None = None
+    gateway: GatewayReport | None = None
+    commands: Sequence[CommandStatus] = ()
+
+
 def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
     """What works here, why the rest does not, and the remedy. Exit status 1 when something is broken, not absent."""
-    report: dict[str, Any] = {"stateDirectory": str(folder), "problems": []}
+    report = NodeReport(state_directory=str(folder), problems=[])
     try:
         node = LocalNode(folder)
-        report["settings"] = str(node.settings_path)
-        report["mcp"] = _mcp_report(node, port)
-        report["gateway"] = _gateway_report(node)
-        report["commands"] = msgspec.to_builtins(node.capabilities.statuses())
-        checks: tuple[Callable[[], Any], ...] = (
-            node.approvals.load_policy, node.consents.load, TokenFile(folder).current_token,
-        )  # fmt: skip
+        token = TokenFile(folder)
+        report.settings = str(node.settings_path)
+        report.mcp = McpReport(
+            on=node.settings.enable_mcp_server,
+            address=f"http://127.0.0.1:{choose_port(port, node.settings).port}/",
+            token_file=str(token.path),
+            token_made=token.path.exists(),
+        )
+        offered = [spec.name for spec in node.capabilities.specs()]
+        to_allow = [name for name in offered if not name.startswith(GATEWAY_DEFAULT_COMMANDS)]
+        settings = node.settings
+        report.gateway = GatewayReport(on=settings.enable_node_mode, url=settings.gateway_url, to_allow_there=to_allow)
+        report.commands = node.capabilities.statuses()
+        checks: tuple[Callable[[], object], ...] = (node.approvals.load_policy, node.consents.load, token.current_token)
         for check in checks:
             try:
                 check()
             except OpenClawError as exc:
-                report["problems"].append(str(exc))
+                report.problems.append(str(exc))
     except OpenClawError as exc:
-        report["problems"].append(str(exc))
+        report.problems.append(str(exc))
     if as_json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _print_report(report)
-    return 1 if report["problems"] else 0
+    return 1 if report.problems else 0
 
 
-def _mcp_report(node: LocalNode, port: str | None) -> dict[str, Any]:
-    choice = choose_port(port, node.settings)
-    token = TokenFile(node.state_dir)
-    return {
-        "on": node.settings.enable_mcp_server,
-        "address": f"http://127.0.0.1:{choice.port}/",
-        "tokenFile": str(token.path),
-        "tokenMade": token.path.exists(),
-    }
-
-
-def _gateway_report(node: LocalNode) -> dict[str, Any]:
-    offered = [spec.name for spec in node.capabilities.specs()]
-    to_allow = [name for name in offered if not name.startswith(GATEWAY_DEFAULT_COMMANDS)]
-    return {"on": node.settings.enable_node_mode, "url": node.settings.gateway_url, "toAllowThere": to_allow}
-
-
-def _print_report(report: dict[str, Any]) -> None:
-    print(f"state     {report['stateDirectory']}")
-    if "commands" in report:
-        mcp, gateway = report["mcp"], report["gateway"]
-        print(f"mcp       {'on' if mcp['on'] else 'off'}, {mcp['address']}, token in {mcp['tokenFile']}")
-        print(f"gateway   {'on' if gateway['on'] else 'off'}, {gateway['url'] or 'no address set'}")
-        for command in report["commands"]:
-            missing = command["missing"]
-            print(f"  {'no ' if missing else 'yes'}  {command['name']}")
-            if missing:
-                print(f"       {missing['reason']} {missing['remedy']}")
-        if gateway["on"] and gateway["toAllowThere"]:
+def _print_report(report: NodeReport) -> None:
+    print(f"state     {report.state_directory}")
+    if (mcp := report.mcp) and (gateway := report.gateway):
+        print(f"mcp       {'on' if mcp.on else 'off'}, {mcp.address}, token in {mcp.token_file}")
+        print(f"gateway   {'on' if gateway.on else 'off'}, {gateway.url or 'no address set'}")
+        for command in report.commands:
+            print(f"  {'no ' if command.missing else 'yes'}  {command.name}")
+            if command.missing:
+                print(f"       {command.missing.reason} {command.missing.remedy}")
+        if gateway.on and gateway.to_allow_there:
             print(f"A real OpenClaw gateway offers these only when {GATEWAY_ALLOW_KEY} lists them:")
-            print(f"  {json.dumps(gateway['toAllowThere'])}")
-    for problem in report["problems"]:
+            print(f"  {json.dumps(gateway.to_allow_there)}")
+    for problem in report.problems:
         print(f"problem   {problem}")
 
 

@@ -2,21 +2,50 @@
 
 import argparse
 import asyncio
-import json
 import sys
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ..core.errors import BadRequest, OpenClawError
-from ..core.model import Json
+from msgspec import Struct
+
+from ..core.errors import OpenClawError
 from ..core.rpc import RpcError
 from ..net.gateway_client.client import GatewayClient
 from ..net.state_dir import state_dir
-from .commands import repeat_options
-from .gateway_connection import add_gateway_options, connect_operator
+from .commands import parse_object, repeat_options
+from .gateway_connection import add_gateway_options, connect_operator, read_reply
+from .report import print_json
 
 ID_CHARS_SHOWN: Final = 12  # characters of an id that a person needs to see
 EXTRA_WAIT: Final = 10.0  # seconds the gateway gets beyond the node's own time
+
+
+class NodeRow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node as `node.list` has it, or its request for approval as `node.pair.list` has it."""
+
+    node_id: str
+    display_name: str | None = None
+    tool_prefix: str | None = None
+    connected: bool = False
+    approval_state: str = ""
+    commands: tuple[str, ...] = ()
+    request_id: str = ""
+    pending_request_id: str | None = None
+    pending_declared_commands: tuple[str, ...] = ()
+
+    @property
+    def short_id(self) -> str:
+        return self.node_id[:ID_CHARS_SHOWN]
+
+    @property
+    def name(self) -> str:
+        return self.display_name or self.short_id
+
+
+class NodeList(Struct, frozen=True):
+    nodes: tuple[NodeRow, ...] = ()
+    pending: tuple[NodeRow, ...] = ()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,33 +85,40 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    params = _parse_params(options)
+    params = parse_object(getattr(options, "params", "{}"), '{"bins":["ls"]}')
     async with connect_operator(state_dir(options.state_dir), url=options.url, token=options.token) as client:
         if options.verb == "list":
             return await _list(client, as_json=options.json)
         if options.verb in ("approve", "reject"):
-            request = await _find_request(client, options.request)
-            answer = await client.call(f"node.pair.{options.verb}", {"requestId": request["requestId"]})
-            text = f"{'approved' if options.verb == 'approve' else 'rejected'} {_display_name(request)}"
-            commands = ", ".join(request["commands"]) if options.verb == "approve" else ""
-            return _print_answer(answer, f"{text}{': ' if commands else ''}{commands}", as_json=options.json)
-        node = await _find_node(client, options.node)
-        return await _run_node_verb(client, node, options, params)
-
-
-async def _run_node_verb(client: GatewayClient, node: Json, options: argparse.Namespace, params: Json) -> int:
-    id = {"nodeId": node["nodeId"]}
-    if options.verb == "describe":
-        return _print_answer(await client.call("node.describe", id), None, as_json=True)
-    if options.verb == "remove":
-        return _print_answer(
-            await client.call("node.pair.remove", id), f"removed {_display_name(node)}", as_json=options.json
-        )
-    if options.verb == "rename":
+            return await _decide(client, options)
+        nodes = read_reply(await client.call("node.list"), NodeList).nodes
+        node = _pick_single(_match_nodes(nodes, options.node), options.node, "is known here; see openclaw nodes list")
+        if options.verb == "invoke":
+            return await _invoke(client, node, options, params)
+        id = {"nodeId": node.node_id}
+        if options.verb == "describe":
+            return _print_answer(await client.call("node.describe", id), None, as_json=True)
+        if options.verb == "remove":
+            answer = await client.call("node.pair.remove", id)
+            return _print_answer(answer, f"removed {node.name}", as_json=options.json)
         answer = await client.call("node.rename", {**id, "displayName": options.name})
-        return _print_answer(answer, f"{_display_name(node)} is now called {options.name}", as_json=options.json)
+        return _print_answer(answer, f"{node.name} is now called {options.name}", as_json=options.json)
+
+
+async def _decide(client: GatewayClient, options: argparse.Namespace) -> int:
+    query = options.request
+    pending = read_reply(await client.call("node.pair.list"), NodeList).pending
+    found = [request for request in pending if request.request_id == query] or _match_nodes(pending, query)
+    request = _pick_single(found, query, "is asking for approval")
+    answer = await client.call(f"node.pair.{options.verb}", {"requestId": request.request_id})
+    text = f"{'approved' if options.verb == 'approve' else 'rejected'} {request.name}"
+    commands = ", ".join(request.commands) if options.verb == "approve" else ""
+    return _print_answer(answer, f"{text}{': ' if commands else ''}{commands}", as_json=options.json)
+
+
+async def _invoke(client: GatewayClient, node: NodeRow, options: argparse.Namespace, params: Any) -> int:
     request = {
-        **id,
+        "nodeId": node.node_id,
         "command": options.command,
         "params": params,
         "timeoutMs": int(options.timeout * 1000),
@@ -93,70 +129,41 @@ async def _run_node_verb(client: GatewayClient, node: Json, options: argparse.Na
 
 
 async def _list(client: GatewayClient, *, as_json: bool) -> int:
-    nodes = (await client.call("node.list"))["nodes"]
+    answer = await client.call("node.list")
     if as_json:
-        print(json.dumps(nodes, indent=2, ensure_ascii=False))
-        return 0
+        return _print_answer(answer["nodes"], None, as_json=True)
+    nodes = read_reply(answer, NodeList).nodes
     if not nodes:
         print("No node has joined yet; see openclaw node setup.")
     for node in nodes:
-        here = "connected" if node["connected"] else "away"
-        print(f"{_display_name(node):24} {node['nodeId'][:ID_CHARS_SHOWN]}  {here:9}  {node['approvalState']}")
-        if node["commands"]:
-            print(f"    may: {', '.join(node['commands'])}")
-        if node.get("pendingRequestId"):
-            print(f"    wants: {', '.join(node['pendingDeclaredCommands'])}")
-            print(f"    openclaw nodes approve {node['nodeId'][:ID_CHARS_SHOWN]}")
+        here = "connected" if node.connected else "away"
+        print(f"{node.name:24} {node.short_id}  {here:9}  {node.approval_state}")
+        if node.commands:
+            print(f"    may: {', '.join(node.commands)}")
+        if node.pending_request_id:
+            print(f"    wants: {', '.join(node.pending_declared_commands)}")
+            print(f"    openclaw nodes approve {node.short_id}")
     return 0
 
 
-async def _find_request(client: GatewayClient, query: str) -> Json:
-    pending = (await client.call("node.pair.list"))["pending"]
-    found = [request for request in pending if request["requestId"] == query] or _match_nodes(pending, query)
-    return _pick_single(found, query, "is asking for approval")
-
-
-async def _find_node(client: GatewayClient, query: str) -> Json:
-    nodes = (await client.call("node.list"))["nodes"]
-    return _pick_single(_match_nodes(nodes, query), query, "is known here; see openclaw nodes list")
-
-
-def _match_nodes(nodes: list[Json], query: str) -> list[Json]:
+def _match_nodes(nodes: Sequence[NodeRow], query: str) -> list[NodeRow]:
     """The node of that id; else those of that name, else those whose id begins so."""
-    for fits in (
-        lambda node: node["nodeId"] == query,
-        lambda node: _display_name(node).lower() == query.lower() or node.get("toolPrefix") == query,
-        lambda node: len(query) >= 4 and node["nodeId"].startswith(query),
-    ):
-        found = [node for node in nodes if fits(node)]
-        if found:
-            return found
-    return []
+    return (
+        [node for node in nodes if node.node_id == query]
+        or [node for node in nodes if node.name.lower() == query.lower() or node.tool_prefix == query]
+        or [node for node in nodes if len(query) >= 4 and node.node_id.startswith(query)]
+    )
 
 
-def _pick_single(matches: list[Json], query: str, explanation: str) -> Json:
+def _pick_single(matches: Sequence[NodeRow], query: str, explanation: str) -> NodeRow:
     if not matches:
         raise OpenClawError(f"no node {query!r} {explanation}")
     if len(matches) > 1:
-        ids = ", ".join(node["nodeId"][:ID_CHARS_SHOWN] for node in matches)
+        ids = ", ".join(node.short_id for node in matches)
         raise OpenClawError(f"{query!r} could be any of {ids}; give the id")
     return matches[0]
 
 
-def _display_name(node: Json) -> str:
-    return str(node.get("displayName") or node["nodeId"][:ID_CHARS_SHOWN])
-
-
-def _parse_params(options: argparse.Namespace) -> Json:
-    try:
-        params: Any = json.loads(getattr(options, "params", "{}"))
-    except ValueError:
-        params = None
-    if not isinstance(params, dict):
-        raise BadRequest('the parameters must be a JSON object, such as \'{"bins":["ls"]}\'')
-    return params
-
-
 def _print_answer(answer: Any, message: str | None, *, as_json: bool) -> int:
-    print(json.dumps(answer, indent=2, ensure_ascii=False) if as_json or message is None else message)
+    print_json(answer) if as_json or message is None else print(message)
     return 0

@@ -2,11 +2,26 @@
 
 import argparse
 import json
-from datetime import datetime
 
-from ..core.model import Json
+from msgspec import Struct
+
+from ..core.json_values import drop_none
 from .channels import call_gateway, common_arguments
 from .commands import repeat_options
+from .gateway_connection import read_reply
+from .report import format_time, print_json
+
+
+class OutboxItem(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message as `outbox.list` has it."""
+
+    id: str
+    status: str
+    created_at: int
+    channel: str
+    to: str
+    tries: int
+    error: str | None = None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,21 +43,17 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(answer) if options.json else text)
         return 0
     status = getattr(options, "status", None)
-    params: Json = {"limit": getattr(options, "limit", 100)} | ({"status": status} if status else {})
+    params = drop_none({"limit": getattr(options, "limit", 100), "status": status})
     answer = call_gateway(options, "outbox.list", params)
     items = [item for item in answer["items"] if status is not None or item["status"] != "sent"]
     if options.json:
-        print(json.dumps(items, indent=2, ensure_ascii=False))
+        print_json(items)
         return 0
-    for item in items:
-        _show_item(item)
+    for item in read_reply(items, list[OutboxItem]):
+        at = format_time(item.created_at, "seconds").replace(" ", "T")
+        print(f"{item.id}  {item.status:6}  {at}  {item.channel} → {item.to}  tries {item.tries}")
+        if item.error:
+            print(f"    {item.error}")
     if not items:
         print("Nothing waits and nothing failed." if status is None else f"Nothing is {status}.")
     return 0
-
-
-def _show_item(item: Json) -> None:
-    at = datetime.fromtimestamp(item["createdAt"] / 1000).astimezone().isoformat(timespec="seconds")
-    print(f"{item['id']}  {item['status']:6}  {at}  {item['channel']} → {item['to']}  tries {item['tries']}")
-    if item.get("error"):
-        print(f"    {item['error']}")

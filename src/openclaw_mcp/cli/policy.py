@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -71,14 +71,10 @@ def run(options: argparse.Namespace) -> int:
         source = options.source or guess_source(options.tool, rules)
         explanation = policy.explain(caller, source, ToolSpec(name=options.tool))
         caveats = _caveats(explanation, rules)
-        print(
-            _to_json(_explanation_json(explanation, caveats))
-            if options.json
-            else _format_explanation(explanation, caveats)
-        )
+        print((_explanation_json if options.json else _format_explanation)(explanation, caveats))
         return 0
     explanations = [policy.explain(caller, options.source or CLAW_SOURCE, ToolSpec(name=name)) for name in CLAW_TOOLS]
-    print(_to_json(_tool_list_json(explanations)) if options.json else _format_tool_list(explanations))
+    print((_tool_list_json if options.json else _format_tool_list)(explanations))
     return 0
 
 
@@ -195,9 +191,9 @@ def _format_explanation(explanation: Explanation, caveats: Sequence[str]) -> str
     return "\n".join(lines)
 
 
-def _explanation_json(explanation: Explanation, caveats: Sequence[str]) -> dict[str, Any]:
+def _explanation_json(explanation: Explanation, caveats: Sequence[str]) -> str:
     decision = explanation.decision
-    return {
+    report = {
         "tool": explanation.tool,
         "source": explanation.source,
         "allowed": decision.allowed,
@@ -207,14 +203,13 @@ def _explanation_json(explanation: Explanation, caveats: Sequence[str]) -> dict[
         "caller": explanation.subject,
         "steps": explanation.steps,
     }
+    return _to_json(report)
 
 
-def _tool_list_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
-    refused = [each for each in explanations if not each.decision.allowed]
-    return {
-        "tools": [each.tool for each in explanations if each.decision.allowed],
-        "refused": {each.tool: {"step": each.decision.step, "reason": each.decision.reason} for each in refused},
-    }
+def _tool_list_json(explanations: Sequence[Explanation]) -> str:
+    refused = {each.tool: each.decision for each in explanations if not each.decision.allowed}
+    reasons = {tool: {"step": decision.step, "reason": decision.reason} for tool, decision in refused.items()}
+    return _to_json({"tools": [each.tool for each in explanations if each.decision.allowed], "refused": reasons})
 
 
 def _format_tool_list(explanations: Sequence[Explanation]) -> str:

@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from ..config.locations import gateway_endpoint
@@ -16,9 +18,13 @@ from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..net.gateway_client.client import GatewayClient
 from ..net.listening_ports import can_connect, find_port_owner
+from .channels import ChannelsStatus
 from .gateway_connection import connect_operator, port_from_env, port_from_state
+from .report import Finding, attention
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
+REPORT_METHODS: Final = ("health", "channels.status", "cron.status")
+Reply = TypeVar("Reply")
 _CALENDAR_VERSION = re.compile(r"20\d\d\.")
 """How OpenClaw's own versions begin; ours do not."""
 
@@ -32,23 +38,26 @@ class GatewayProbe(Struct, frozen=True, kw_only=True):
     """Why it can't be used."""
     version: str = ""
     answers: bool = False
-    health: Json = {}
-    channels: Json = {}
-    cron: Json = {}
-    sessions: Json = {}
+    replies: dict[str, Json] = {}
+    """What it answered, by method; none to a method that it does not have or refuses."""
 
     @property
     def title(self) -> str:
         whose = "a real OpenClaw gateway" if _CALENDAR_VERSION.match(self.version) else "our gateway"
         return f"{whose} ({self.version})"
 
-    @property
-    def issues(self) -> list[str]:
+    def channel_findings(self) -> Iterator[Finding]:
         """What is wrong with its channels."""
-        return [
-            f"{issue.get('channel')} {issue.get('accountId', '')}: {issue.get('message')}"
-            for issue in self.channels.get("statusIssues") or ()
-        ]
+        remedy = "openclaw channels shows each; correct its settings with openclaw config"
+        for issue in self.reply("channels.status", ChannelsStatus).status_issues:
+            yield attention("channels", f"{issue.channel} {issue.account_id}: {issue.message}", remedy)
+
+    def reply(self, method: str, kind: type[Reply]) -> Reply:
+        """One of the answers; the defaults of `kind` for one that has another form, as another gateway's may."""
+        try:
+            return msgspec.convert(self.replies.get(method, {}), kind)
+        except msgspec.ValidationError:
+            return kind()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +69,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def probe_gateway(
-    folder: Path, config: Config, *, url: str | None = None, token: str | None = None, sessions: Json | None = None
+    folder: Path, config: Config, *, url: str | None = None, token: str | None = None, sessions: int = 0
 ) -> GatewayProbe:
-    """What the gateway reports. `sessions`: the parameters of `sessions.list`, when its answer is wanted too."""
+    """What the gateway reports, with at most so many of its sessions."""
     named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.gateway.mode == "remote")
     configured, config_token = gateway_endpoint(config.gateway)
     running = None if named or port_from_env() else port_from_state(folder)
@@ -73,13 +82,17 @@ async def probe_gateway(
     try:
         async with connect_operator(folder, url=address, token=given) as client:
             hello = client.hello or {}
+            methods: dict[str, Json] = {method: {} for method in REPORT_METHODS}
+            if sessions:
+                methods["sessions.list"] = {"limit": sessions, "includeDerivedTitles": True}
             return GatewayProbe(
-                url=address, is_configured=named, is_listening=True, answers=True,
+                url=address,
+                is_configured=named,
+                is_listening=True,
+                answers=True,
                 version=str((hello.get("server") or {}).get("version") or "version unknown"),
-                health=await _call_or_empty(client, "health"), channels=await _call_or_empty(client, "channels.status"),
-                cron=await _call_or_empty(client, "cron.status"),
-                sessions={} if sessions is None else await _call_or_empty(client, "sessions.list", sessions),
-            )  # fmt: skip
+                replies={method: await _call_or_empty(client, method, params) for method, params in methods.items()},
+            )
     except OpenClawError as exc:
         port = urlsplit(address).port
         owner = None if port is None else await asyncio.to_thread(find_port_owner, port)
@@ -88,10 +101,10 @@ async def probe_gateway(
         return GatewayProbe(url=address, is_configured=named, is_listening=listens, problem=f"{exc}{held}")
 
 
-async def _call_or_empty(client: GatewayClient, method: str, params: Json | None = None) -> Json:
+async def _call_or_empty(client: GatewayClient, method: str, params: Json) -> Json:
     """A method's answer; empty when this gateway does not have the method or refuses it."""
     try:
-        answer = await client.call(method, params or {}, within=ANSWER_TIMEOUT)
+        answer = await client.call(method, params, within=ANSWER_TIMEOUT)
     except OpenClawError:
         return {}
     return answer if isinstance(answer, dict) else {}

@@ -55,11 +55,8 @@ async def serve(settings: ProxySettings, *, host: str, port: int) -> None:
     listener = listen.bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
-    async with open_proxy(settings) as house:
-        front = ProxyAsgi(house)
+    async with open_proxy(settings) as state:
+        app = ProxyAsgi(state)
         await listen.serve(
-            front,
-            listener,
-            on_ready=lambda: print(f"proxy: {address}", flush=True),
-            websockets=front.make_socket,
+            app, listener, on_ready=lambda: print(f"proxy: {address}", flush=True), websockets=app.make_socket
         )

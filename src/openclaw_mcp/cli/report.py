@@ -8,13 +8,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ..core.json_values import drop_none
-
 FindingState = Literal["fine", "note", "attention"]
 MARKS = {"fine": "ok ", "note": "-  ", "attention": "!! "}
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     area: str
     state: FindingState
     says: str
@@ -37,10 +35,6 @@ def attention(area: str, message: str, remedy: str) -> Finding:
 
 def has_problems(findings: Sequence[Finding]) -> bool:
     return any(finding.state == "attention" for finding in findings)
-
-
-def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    return [drop_none(msgspec.to_builtins(finding)) for finding in findings]
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
@@ -66,4 +60,4 @@ def format_time(ms: Any, timespec: str = "minutes") -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))

@@ -5,6 +5,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from ..config.file import ConfigFile
 from ..config.locations import store_location
 from ..core.errors import OpenClawError
@@ -12,6 +14,7 @@ from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from . import probe, store_file
+from .gateway_connection import read_reply
 from .report import format_table, format_time, print_json
 
 DEFAULT_STORE: Final = "file"
@@ -19,6 +22,18 @@ DEFAULT_STORE: Final = "file"
 DEFAULT_LIMIT: Final = 100
 MAX_TITLE_CHARS: Final = 60
 COLUMNS: Final = ("session", "last used", "state", "messages", "about")
+
+
+class SessionRow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session as `sessions.list` has it."""
+
+    key: str | None = None
+    updated_at: float | None = None
+    status: str | None = None
+    message_count: int | str = "-"
+    derived_title: str | None = None
+    display_name: str | None = None
+    label: str | None = None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     elif not listed:
         print(f"There are no sessions in {where}.")
     else:
-        print(format_table([COLUMNS, *map(_format_row, listed)]), f"\n{len(listed)} of {where}.", sep="\n")
+        rows = map(_format_row, read_reply(listed, list[SessionRow]))
+        print(format_table([COLUMNS, *rows]), f"\n{len(listed)} of {where}.", sep="\n")
     return 0
 
 
@@ -56,10 +72,11 @@ def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list
     config = ConfigFile(folder).read().config
     own = store_location(folder, config)
     if options.store is None:
-        wanted = {"limit": options.limit, "includeDerivedTitles": True}
-        seen = asyncio.run(probe.probe_gateway(folder, config, url=options.url, token=options.token, sessions=wanted))
+        seen = asyncio.run(
+            probe.probe_gateway(folder, config, url=options.url, token=options.token, sessions=options.limit)
+        )
         if seen.answers:
-            return seen.url, list(seen.sessions.get("sessions") or ())
+            return seen.url, list(seen.replies["sessions.list"].get("sessions") or ())
         if seen.is_configured:
             raise OpenClawError(f"{seen.problem}; openclaw sessions --store file reads the store itself")
     if "://" not in own and not Path(own).exists():
@@ -67,13 +84,12 @@ def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list
     return own, store_file.read_sessions(own)
 
 
-def _format_row(row: Json) -> list[str]:
-    title = _printable_line(row.get("derivedTitle") or row.get("displayName") or row.get("label") or "")
-    state, count = str(row.get("status") or "-"), str(row.get("messageCount", "-"))
-    return [str(row.get("key")), format_time(row.get("updatedAt")), state, count, title]
+def _format_row(row: SessionRow) -> list[str]:
+    title = _printable_line(row.derived_title or row.display_name or row.label or "")
+    return [str(row.key), format_time(row.updated_at), row.status or "-", str(row.message_count), title]
 
 
 def _printable_line(text: str) -> str:
     """One line without control characters."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    shown = "".join(char if char.isprintable() else " " for char in text)
     return shown if len(shown) <= MAX_TITLE_CHARS else shown[: MAX_TITLE_CHARS - 1] + "…"

@@ -8,18 +8,32 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from .. import __version__
 from ..config import redaction
 from ..config.file import ConfigFile, Snapshot
 from ..config.locations import store_location
-from ..core.model import Json
 from ..net.state_dir import state_dir
 from . import doctor_agents, doctor_files, report, run_state, store_file
+from .channels import ChannelsStatus
+from .cron_output import SchedulerStatus
 from .probe import GatewayProbe, arguments, probe_gateway
 
 __all__ = ["arguments", "run"]
 
 ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
+
+
+class SessionCount(Struct, frozen=True):
+    count: int | None = None
+
+
+class GatewayHealth(Struct, frozen=True):
+    """What `health` answers."""
+
+    ok: bool = True
+    sessions: SessionCount = SessionCount()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     seen = asyncio.run(probe_gateway(folder, snapshot.config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
-        report.print_json(_json_report(folder, seen, findings))
+        _print_json(folder, seen, findings)
     else:
         report.print_findings(findings)
         if report.has_problems(findings):
@@ -43,38 +57,33 @@ def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> 
     yield from _check_channels(probe)
     yield from _check_cron(probe)
     if snapshot.is_valid:
-        yield from doctor_agents.check_agents(
-            snapshot.config, redaction.redact_secrets(snapshot.parsed, redaction.MASK)
-        )
+        redacted = redaction.redact_secrets(snapshot.parsed, redaction.MASK)
+        yield from doctor_agents.check_agents(snapshot.config, redacted)
     else:
         yield from doctor_files.check_config(snapshot)
 
 
-def _json_report(folder: Path, probe: GatewayProbe, findings: list[report.Finding]) -> Json:
+def _print_json(folder: Path, probe: GatewayProbe, findings: list[report.Finding]) -> None:
     up = run_state.read(folder)
-    return {
+    health = probe.replies.get("health", {})
+    found = {
         "version": __version__,
         "ok": not report.has_problems(findings),
         "stateDirectory": str(folder),
         "up": None if up is None else up.pid,
-        "gateway": {
-            "url": probe.url,
-            "answers": probe.answers,
-            "version": probe.version or None,
-            "health": probe.health,
-        },
-        "channels": probe.channels,
-        "cron": probe.cron,
-        "findings": report.findings_to_json(findings),
+        "gateway": {"url": probe.url, "answers": probe.answers, "version": probe.version or None, "health": health},
+        "channels": probe.replies.get("channels.status", {}),
+        "cron": probe.replies.get("cron.status", {}),
+        "findings": findings,
     }
+    report.print_json(found)
 
 
 def _check_surfaces(folder: Path) -> Iterator[report.Finding]:
     up = run_state.read(folder)
     if up is None:
-        yield report.note(
-            "up", "openclaw up does not run with this state directory", "openclaw up -d starts every surface"
-        )
+        message = "openclaw up does not run with this state directory"
+        yield report.note("up", message, "openclaw up -d starts every surface")
         return
     yield report.fine("up", f"process {up.pid}, since {report.format_time(up.started * 1000)}")
     for surface in up.surfaces:
@@ -102,16 +111,14 @@ def _has_http_server(address: str) -> bool:
 
 def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
     if probe.answers:
-        if probe.health.get("ok", True):
+        if probe.reply("health", GatewayHealth).ok:
             yield report.fine("gateway", f"{probe.title} at {probe.url} is healthy")
         else:
-            yield report.attention(
-                "gateway", f"{probe.title} at {probe.url} reports that it is not healthy", "see openclaw logs"
-            )
+            problem = f"{probe.title} at {probe.url} reports that it is not healthy"
+            yield report.attention("gateway", problem, "see openclaw logs")
     elif probe.is_configured or probe.is_listening:
-        yield report.attention(
-            "gateway", probe.problem, "openclaw doctor names what listens there; give its address and token"
-        )
+        remedy = "openclaw doctor names what listens there; give its address and token"
+        yield report.attention("gateway", probe.problem, remedy)
     else:
         message = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
         yield report.note("gateway", message, "openclaw up starts one")
@@ -119,43 +126,36 @@ def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
 
 def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> report.Finding:
     if probe.answers:
-        count = (probe.health.get("sessions") or {}).get("count")
+        count = probe.reply("health", GatewayHealth).sessions.count
         return report.fine("sessions", f"{'some' if count is None else count}; openclaw sessions lists them")
     where = store_location(folder, snapshot.config)
     if "://" not in where and not Path(where).exists():
         return report.note("sessions", "none yet")
     try:
-        return report.fine(
-            "sessions", f"{len(store_file.read_sessions(where))} in {where}; openclaw sessions lists them"
-        )
+        count = len(store_file.read_sessions(where))
+        return report.fine("sessions", f"{count} in {where}; openclaw sessions lists them")
     except store_file.NoStore as exc:
         return report.attention("sessions", str(exc), "openclaw doctor checks more")
 
 
 def _check_channels(probe: GatewayProbe) -> Iterator[report.Finding]:
-    for name in probe.channels.get("channelOrder") or ():
-        accounts = (probe.channels.get("channelAccounts") or {}).get(name) or ()
-        for account in accounts:
-            state = account.get("state") or ("running" if account.get("running") else "stopped")
-            account_state = f"{name} {account.get('accountId', '')} {state}"
-            error = account.get("lastError")
-            yield (
-                report.note("channels", f"{account_state}: {error}")
-                if error
-                else report.fine("channels", account_state)
-            )
-    for issue in probe.issues:
-        yield report.attention(
-            "channels", issue, "openclaw channels shows each; correct its settings with openclaw config"
-        )
+    status = probe.reply("channels.status", ChannelsStatus)
+    for name in status.channel_order:
+        for account in status.channel_accounts.get(name, ()):
+            state = account.state or ("running" if account.running else "stopped")
+            text = f"{name} {account.account_id} {state}"
+            error = account.last_error
+            yield report.note("channels", f"{text}: {error}") if error else report.fine("channels", text)
+    yield from probe.channel_findings()
 
 
 def _check_cron(probe: GatewayProbe) -> Iterator[report.Finding]:
-    if not probe.cron:
+    if not probe.replies.get("cron.status"):
         return
-    if not probe.cron.get("enabled", True):
+    status = probe.reply("cron.status", SchedulerStatus)
+    if not status.enabled:
         yield report.note("cron", "switched off", "openclaw config set cron.enabled true")
         return
-    due = probe.cron.get("nextWakeAtMs")
+    due = status.next_wake_at_ms
     next_due = f"next at {report.format_time(due)}" if due else "nothing is due"
-    yield report.fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {next_due}")
+    yield report.fine("cron", f"{status.jobs} jobs, {next_due}")

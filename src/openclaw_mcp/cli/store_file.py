@@ -15,12 +15,15 @@ from ..store.engine import create_engines, is_url, redact_location
 
 BUSY_WAIT: Final = 5.0  # seconds; a reader waits only while the file is recovered after a crash
 MAX_SESSIONS: Final = 10_000  # sessions of one list
-COLUMNS: Final = (
-    "key", "agent_id", "session_id", "created_at", "updated_at", "message_count", "status", "label", "title",
-    "input_tokens", "output_tokens", "model", "archived",
-)  # fmt: skip
+COLUMNS: Final = {
+    "key": "key", "agentId": "agent_id", "sessionId": "session_id", "createdAt": "created_at",
+    "updatedAt": "updated_at", "messageCount": "message_count", "status": "status", "label": "label",
+    "derivedTitle": "title", "totalTokens": "COALESCE(input_tokens, 0) + COALESCE(output_tokens, 0)",
+    "model": "model", "archived": "archived",
+}  # fmt: skip
+"""The fields of `sessions.list`, and where they are stored."""
 SESSIONS_QUERY: Final = (
-    f"SELECT {', '.join(COLUMNS)} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT {MAX_SESSIONS}"  # noqa: S608 - constants
+    f"SELECT {', '.join(COLUMNS.values())} FROM sessions ORDER BY updated_at DESC, id DESC LIMIT {MAX_SESSIONS}"  # noqa: S608 - constants
 )
 
 
@@ -44,7 +47,8 @@ def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
 def read_sessions(location: str) -> list[Json]:
     """Every session of a store, the last used first. Raises NoStore."""
     rows = _rows_from_server(location) if is_url(location) else _rows_from_file(Path(location))
-    return [_session_json(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+    sessions = [drop_none(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+    return [session | {"archived": True} if session.pop("archived", False) else session for session in sessions]
 
 
 def _rows_from_file(path: Path) -> list[tuple[object, ...]]:
@@ -67,23 +71,3 @@ def _rows_from_server(location: str) -> list[tuple[object, ...]]:
             return [tuple(row) for row in connection.exec_driver_sql(SESSIONS_QUERY)]
     except (SQLAlchemyError, ImportError) as exc:
         raise NoStore(f"{redact_location(location)} can't be read ({type(exc).__name__}); is it running?") from exc
-
-
-def _session_json(row: Json) -> Json:
-    """With the field names of `sessions.list`."""
-    return drop_none(
-        {
-            "key": row["key"],
-            "agentId": row["agent_id"],
-            "sessionId": row["session_id"],
-            "createdAt": row["created_at"],
-            "updatedAt": row["updated_at"],
-            "messageCount": row["message_count"],
-            "status": row["status"],
-            "label": row["label"],
-            "derivedTitle": row["title"],
-            "totalTokens": (row["input_tokens"] or 0) + (row["output_tokens"] or 0),
-            "model": row["model"],
-            "archived": bool(row["archived"]) or None,
-        }
-    )

@@ -33,7 +33,7 @@ class ConfigInvalid(OpenClawError):
 
     code = "config_invalid"
 
-    def __init__(self, message: str, issues: list[Json]) -> None:
+    def __init__(self, message: str, issues: list[parsing.ConfigIssue]) -> None:
         super().__init__(message)
         self.issues = issues
 
@@ -53,8 +53,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     resolved: Json
     config: Config
     """What the file sets, with defaults for the rest; all defaults, when the file is not valid."""
-    issues: list[Json]
-    warnings: list[Json] = []
+    issues: list[parsing.ConfigIssue]
+    warnings: list[parsing.ConfigIssue] = []
 
     @property
     def is_valid(self) -> bool:
@@ -92,7 +92,7 @@ class ConfigFile:
 
     def parse_snapshot(self, raw: str, *, exists: bool = True) -> Snapshot:
         parsed: Json = {}
-        issues: list[Json] = []
+        issues: list[parsing.ConfigIssue] = []
         try:
             parsed = parsing.parse(raw) if raw.strip() else {}
         except BadRequest as exc:
@@ -181,7 +181,7 @@ def check_base_hash(before: Snapshot, base_hash: str | None) -> None:
         raise ConfigStale("config changed since last load; re-run config.get and retry")
 
 
-def invalid_config_error(issues: list[Json], path: Path | None = None) -> ConfigInvalid:
+def invalid_config_error(issues: list[parsing.ConfigIssue], path: Path | None = None) -> ConfigInvalid:
     """`path`: the file, for people at this machine."""
     listed = "; ".join(f"{i['path']}: {i['message']}" if i["path"] else str(i["message"]) for i in issues[:3])
     return ConfigInvalid(f"invalid config{f' in {path}' if path else ''}: {listed}", issues)

@@ -1,94 +1,142 @@
 """The JSON Schema of openclaw.json, made from the types in `core/config`. Pure."""
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final, Literal, cast, get_args, get_origin, get_type_hints
 
-from msgspec import inspect
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, inspect
 
 from ..core.config.config import Config
-from ..core.config.keys import Section
+from ..core.config.keys import ReloadKind, Section
 from ..core.model import Json
 
 JSON_SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _JSON_TYPES: Final = {inspect.StrType: "string", inspect.BoolType: "boolean", inspect.IntType: "integer",
                       inspect.FloatType: "number"}  # fmt: skip
-_BOUNDS: Final = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum",
-                  "pattern": "pattern", "min_length": "minLength", "max_length": "maxLength"}  # fmt: skip
+_BOUNDS: Final = {"ge": "minimum", "le": "maximum", "gt": "exclusive_minimum", "lt": "exclusive_maximum",
+                  "pattern": "pattern", "min_length": "min_length", "max_length": "max_length"}  # fmt: skip
+
+
+def _keyword(field: str) -> str:
+    first, *others = field.split("_")
+    return f"x-{others[0]}" if first == "x" else first + "".join(map(str.title, others))
+
+
+class ConfigSchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_keyword):
+    """One part of the schema. Besides the standard keywords: `x-reload`, what a change takes; `x-agents`, why a run may
+    or may not change it; `x-unused`: accepted, and read by no code."""
+
+    type: str | list[str] | None = None
+    title: str | None = None
+    properties: dict[str, "ConfigSchemaNode"] = {}
+    additional_properties: "bool | ConfigSchemaNode | None" = None
+    items: "ConfigSchemaNode | None" = None
+    one_of: list["ConfigSchemaNode"] = []
+    required: list[str] = []
+    enum: list[object] | None = None
+    const: str | None = None
+    default: str | bool | int | float | UnsetType = UNSET
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: float | None = None
+    exclusive_maximum: float | None = None
+    pattern: str | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    x_agents: str | None = None
+    x_reload: ReloadKind | None = None
+    x_unused: bool = False
+
+
+_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(ConfigSchemaNode)}
 
 
 @cache
-def config_schema() -> Json:
-    """Published for editors. Besides the standard keywords: `x-reload`, what a change takes; `x-agents`, why a run may
-    or may not change it; `x-unused`: accepted, and read by no code."""
-    top = _section_schema(cast("inspect.StructType", inspect.type_info(Config)), defaults=True)
-    del top["x-reload"]
-    return {"$schema": JSON_SCHEMA_DIALECT, "title": "openclaw.json", **top}
+def config_schema() -> ConfigSchemaNode:
+    section = cast("inspect.StructType", inspect.type_info(Config))
+    return msgspec.structs.replace(_section_schema(section, defaults=True), x_reload=None)
 
 
-def _schema_of(type: inspect.Type, *, defaults: bool) -> Json:
+def published_schema() -> Json:
+    """The schema for editors."""
+    return {"$schema": JSON_SCHEMA_DIALECT, **msgspec.to_builtins(config_schema())}
+
+
+def _schema_of(type: inspect.Type, *, defaults: bool) -> ConfigSchemaNode:
     """`defaults`: whether defaults are named. Not where another level may set the value: a default there would seem to
     override it."""
     match type:
         case inspect.Metadata():
-            extra, own = type.extra or {}, type.extra_json_schema or {}
-            if "any_object" in extra:
-                return {"type": "object", "additionalProperties": True, **own}
-            if "entries" in extra:
-                return _entries_schema(extra["entries"]) | own
-            return _schema_of(type.type, defaults=defaults) | own
+            return _declared_schema(type, defaults=defaults)
         case inspect.UnionType():
             return _union_schema(type.types, defaults=defaults)
         case inspect.StructType():
             return _section_schema(type, defaults=defaults)
         case inspect.LiteralType():
-            return {"enum": list(type.values)}
+            return ConfigSchemaNode(enum=list(type.values))
         case inspect.DictType():
-            is_any = isinstance(type.value_type, inspect.AnyType)
-            values = True if is_any else _schema_of(type.value_type, defaults=defaults)
-            return {"type": "object", "additionalProperties": values} | ({"x-reload": "none"} if is_any else {})
-        case inspect.VarTupleType():
-            bounds = {"minItems": type.min_length, "maxItems": type.max_length}
+            if isinstance(type.value_type, inspect.AnyType):
+                return ConfigSchemaNode(type="object", additional_properties=True, x_reload="none")
+            return ConfigSchemaNode(type="object", additional_properties=_schema_of(type.value_type, defaults=defaults))
+        case inspect.VarTupleType(min_length=shortest, max_length=longest):
             items = _schema_of(type.item_type, defaults=defaults)
-            return {"type": "array", "items": items, **{name: v for name, v in bounds.items() if v is not None}}
+            return ConfigSchemaNode(type="array", items=items, min_items=shortest, max_items=longest)
         case inspect.AnyType():
-            return {}
+            return ConfigSchemaNode()
     bounds = {name: getattr(type, bound, None) for bound, name in _BOUNDS.items()}
-    return {"type": _JSON_TYPES[type.__class__], **{name: value for name, value in bounds.items() if value is not None}}
+    return msgspec.structs.replace(ConfigSchemaNode(type=_JSON_TYPES[type.__class__]), **bounds)
 
 
-def _union_schema(types: Iterable[inspect.Type], *, defaults: bool) -> Json:
+def _declared_schema(type: inspect.Metadata, *, defaults: bool) -> ConfigSchemaNode:
+    """A key with what `core/config/keys.py` declares of it."""
+    extra: Mapping[str, dict[str, builtins.type[Section]]] = type.extra or {}
+    if "any_object" in extra:
+        node = ConfigSchemaNode(type="object", additional_properties=True)
+    elif "entries" in extra:
+        node = _entries_schema(extra["entries"])
+    else:
+        node = _schema_of(type.type, defaults=defaults)
+    declared = {_FIELDS[keyword]: value for keyword, value in (type.extra_json_schema or {}).items()}
+    return msgspec.structs.replace(node, **declared)
+
+
+def _union_schema(types: Iterable[inspect.Type], *, defaults: bool) -> ConfigSchemaNode:
     """`T | None` is T: a key that is not set is left out, never null."""
     found = [_schema_of(type, defaults=defaults) for type in types if not isinstance(type, inspect.NoneType)]
     if len(found) == 1:
         return found[0]
-    if all(list(one) == ["type"] for one in found):
-        names = [one["type"] for one in found]
-        return {"type": [name for name in names if name != "integer" or "number" not in names]}
-    return {"oneOf": found}
+    names = [one.type for one in found if isinstance(one.type, str) and one == ConfigSchemaNode(type=one.type)]
+    if len(names) == len(found):
+        return ConfigSchemaNode(type=[name for name in names if name != "integer" or "number" not in names])
+    return ConfigSchemaNode(one_of=found)
 
 
-def _section_schema(type: inspect.StructType, *, defaults: bool) -> Json:
+def _section_schema(type: inspect.StructType, *, defaults: bool) -> ConfigSchemaNode:
     section = cast("builtins.type[Section]", type.cls)
-    properties: Json = {} if type.tag_field is None else {type.tag_field: {"const": type.tag}}
+    if section.is_open and not type.fields:
+        return ConfigSchemaNode(type="object", additional_properties=True, x_reload="none")
+    tag = {} if type.tag_field is None else {type.tag_field: ConfigSchemaNode(const=str(type.tag))}
     hints = get_type_hints(section, include_extras=True)
+    properties = {}
     for field in type.fields:
-        found = properties[field.encode_name] = _schema_of(field.type, defaults=defaults)
-        if "enum" in found:
-            found["enum"] = _literal_values(hints[field.name])
+        node = _schema_of(field.type, defaults=defaults)
+        if node.enum is not None:
+            node = msgspec.structs.replace(node, enum=_literal_values(hints[field.name]))
         if defaults and isinstance(field.default, str | int | float) and field.default != "":
-            found["default"] = field.default
-    tag = [] if type.tag_field is None else [type.tag_field]
-    required = tag + [field.encode_name for field in type.fields if field.required]
-    return {
-        "type": "object",
-        "title": str(section.__doc__).partition("\n")[0].removesuffix("."),
-        "properties": properties,
-        "additionalProperties": section.is_open,
-        "x-reload": "none",
-        **({"required": required} if required else {}),
-    }
+            node = msgspec.structs.replace(node, default=field.default)
+        properties[field.encode_name] = node
+    return ConfigSchemaNode(
+        type="object",
+        title=str(section.__doc__).partition("\n")[0].removesuffix("."),
+        properties=tag | properties,
+        additional_properties=section.is_open,
+        x_reload="none",
+        required=[*tag, *(field.encode_name for field in type.fields if field.required)],
+    )
 
 
 def _literal_values(hint: object) -> list[object]:
@@ -98,10 +146,10 @@ def _literal_values(hint: object) -> list[object]:
     return next((values for part in get_args(hint) if (values := _literal_values(part))), [])
 
 
-def _entries_schema(entries: dict[str, type[Section]]) -> Json:
+def _entries_schema(entries: dict[str, type[Section]]) -> ConfigSchemaNode:
     """Each section under its name; what a change of it takes is declared at the object that holds them."""
-    found = {name: _schema_of(inspect.type_info(section), defaults=name == "*") for name, section in entries.items()}
-    for section in found.values():
-        del section["x-reload"]
-    others = found.pop("*")
-    return {"type": "object", "additionalProperties": others} | ({"properties": found} if found else {})
+    found = {
+        name: msgspec.structs.replace(_schema_of(inspect.type_info(section), defaults=name == "*"), x_reload=None)
+        for name, section in entries.items()
+    }
+    return ConfigSchemaNode(type="object", additional_properties=found.pop("*"), properties=found)

@@ -7,12 +7,11 @@ every other key the class says why it needs a person. A key without a class need
 from collections.abc import Iterator
 
 from ..core.config.keys import FREE, MODEL, UNKNOWN
-from ..core.model import Json
-from .json_schema import config_schema
+from .json_schema import ConfigSchemaNode, config_schema
 from .parsing import ConfigPath
 
 
-def class_of(path: ConfigPath, schema: Json | None = None) -> str:
+def class_of(path: ConfigPath, schema: ConfigSchemaNode | None = None) -> str:
     """The class of a value at this place; of an object or a list, the strictest of all that may be in it."""
     found = _find_node(path, schema or config_schema())
     classes = {UNKNOWN} if found is None else set(_classes(*found))
@@ -26,40 +25,41 @@ def class_of_presence(path: ConfigPath) -> str:
     if found is None:
         return UNKNOWN
     node, inherited = found
-    if "type" not in node and "oneOf" not in node:
-        return UNKNOWN if "enum" in node else inherited
-    named = isinstance(path[-1], int) or isinstance(node.get("additionalProperties"), dict)
+    if node.type is None and not node.one_of:
+        return inherited if node.enum is None else UNKNOWN
+    named = isinstance(path[-1], int) or isinstance(node.additional_properties, ConfigSchemaNode)
     return class_of(path) if named else FREE
 
 
-def _find_node(path: ConfigPath, schema: Json) -> tuple[Json, str] | None:
+def _find_node(path: ConfigPath, schema: ConfigSchemaNode) -> tuple[ConfigSchemaNode, str] | None:
     """The part of the schema that describes a place, and the class declared at it or nearest above it."""
     node, inherited = schema, UNKNOWN
     for step in path:
         below = _child(node, step)
         if below is None:
             return None
-        node, inherited = below, below.get("x-agents", inherited)
+        node, inherited = below, below.x_agents or inherited
     return node, inherited
 
 
-def _child(node: Json, step: str | int) -> Json | None:
-    if "oneOf" in node:
-        return next((below for choice in node["oneOf"] if (below := _child(choice, step)) is not None), None)
-    if "type" not in node:
-        return None if "enum" in node or "const" in node else {}  # described by its title alone
-    named = node.get("properties", {}).get(step, node.get("additionalProperties"))
+def _child(node: ConfigSchemaNode, step: str | int) -> ConfigSchemaNode | None:
+    if node.one_of:
+        return next((below for choice in node.one_of if (below := _child(choice, step)) is not None), None)
+    if node.type is None:
+        is_described = node.enum is not None or node.const is not None  # else by its title alone
+        return None if is_described else ConfigSchemaNode()
+    named = node.properties.get(str(step), node.additional_properties)
     if named is True:  # all that is below an open object is of its class
-        return {}
-    found = node.get("items") if isinstance(step, int) else named
-    return found if isinstance(found, dict) else None
+        return ConfigSchemaNode()
+    found = node.items if isinstance(step, int) else named
+    return found if isinstance(found, ConfigSchemaNode) else None
 
 
-def _classes(node: Json, inherited: str) -> Iterator[str]:
-    own = node.get("x-agents", inherited)
-    below = [*node.get("oneOf", ()), *node.get("properties", {}).values(), node.get("items")]
-    below = [one for one in [*below, node.get("additionalProperties")] if isinstance(one, dict)]
-    if not below or node.get("additionalProperties") is True:
+def _classes(node: ConfigSchemaNode, inherited: str) -> Iterator[str]:
+    own = node.x_agents or inherited
+    below = [*node.one_of, *node.properties.values(), node.items, node.additional_properties]
+    nodes = [one for one in below if isinstance(one, ConfigSchemaNode)]
+    if not nodes or node.additional_properties is True:
         yield own
-    for one in below:
+    for one in nodes:
         yield from _classes(one, own)

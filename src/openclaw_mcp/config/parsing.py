@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -14,6 +14,13 @@ DEEPEST_NESTING: Final = 64
 REFERENCE: Final = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """`${NAME}`: replaced from the environment."""
 ConfigPath = tuple[str | int, ...]
+
+
+class ConfigIssue(TypedDict):
+    """Something wrong with a config, or to know about it."""
+
+    path: str
+    message: str
 
 
 def parse(text: str) -> Json:
@@ -84,9 +91,9 @@ def map_values(value: Any, path: ConfigPath, change: Callable[[ConfigPath, Any],
     return change(path, value)
 
 
-def resolve_environment(value: Json, environment: Mapping[str, str]) -> tuple[Json, list[Json]]:
+def resolve_environment(value: Json, environment: Mapping[str, str]) -> tuple[Json, list[ConfigIssue]]:
     """`${NAME}` replaced from the environment; and an issue for each name that is not set."""
-    issues: list[Json] = []
+    issues: list[ConfigIssue] = []
 
     def change(path: ConfigPath, inner: Any) -> Any:
         if not isinstance(inner, str) or "${" not in inner:

@@ -9,6 +9,7 @@ from ..core.errors import OpenClawError
 from ..core.model import Caller, Json
 from ..core.model_name import is_model_name
 from ..core.providers import has_provider_rules
+from .json_schema import ConfigSchemaNode, config_schema
 from .key_permissions import class_of, class_of_presence
 from .parsing import ConfigPath
 
@@ -46,14 +47,12 @@ def is_person(caller: Caller) -> bool:
     return caller.kind in ("local", "operator") and caller.grant is None and not caller.acts_in_session
 
 
-def check_run_changes(before: Json, after: Json, schema: Json) -> None:
+def check_run_changes(before: Json, after: Json) -> None:
     """Raises ConfigChangeDenied unless every difference is one that a run may make. Both are as written."""
     # Where rules go by provider, another model is other rules.
     free = (FREE,) if has_provider_rules(before) else (FREE, MODEL)
     found = dict.fromkeys(
-        _format_path(path)
-        for path, old, new in diff_values(before, after)
-        if not _may_change(path, old, new, schema, free)
+        _format_path(path) for path, old, new in diff_values(before, after) if not _may_change(path, old, new, free)
     )
     if found:
         raise ConfigChangeDenied(list(found))
@@ -85,10 +84,10 @@ def _is_same(before: Any, after: Any) -> bool:
     return type(before) is type(after) and not isinstance(before, dict | list) and bool(before == after)
 
 
-def _may_change(path: ConfigPath, before: Any, after: Any, schema: Json, allowed_classes: tuple[str, ...]) -> bool:
+def _may_change(path: ConfigPath, before: Any, after: Any, allowed_classes: tuple[str, ...]) -> bool:
     if isinstance(after, str) and ENVIRONMENT_REFERENCE in after:
         return False
-    if _is_default(path, before, schema) and _is_default(path, after, schema):
+    if _is_default(path, before) and _is_default(path, after):
         return True
     if any(isinstance(value, dict | list) and value for value in (before, after)):
         why = class_of_presence(path) if ABSENT in (before, after) else class_of(path)
@@ -108,14 +107,14 @@ def _provider(model: str) -> str:
     return provider if slash else ""
 
 
-def _is_default(path: ConfigPath, value: Any, schema: Json) -> bool:
+def _is_default(path: ConfigPath, value: Any) -> bool:
     """Whether the value is the default. Of fixed keys alone: the value of an entry may hide that of another level."""
     if value is ABSENT:
         return True
-    node: Json | None = schema
+    node: ConfigSchemaNode | None = config_schema()
     for step in path:
-        node = node.get("properties", {}).get(step) if node is not None else None
-    return node is not None and "default" in node and _is_same(node["default"], value)
+        node = node.properties.get(str(step)) if node is not None else None
+    return node is not None and _is_same(node.default, value)
 
 
 def _format_path(path: ConfigPath) -> str:

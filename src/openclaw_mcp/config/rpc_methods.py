@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, NotRequired, Self, TypedDict
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 
 from .. import __version__
 from ..core.config.keys import ReloadKind
@@ -48,6 +48,17 @@ class WriteParams(Struct, frozen=True, kw_only=True, rename="camel"):
     base_hash: Raw | None = None
     note: str | None = None
     replace_paths: Annotated[list[str], Meta(max_length=MAX_REPLACED)] = []
+
+
+class WriteReply(TypedDict):
+    ok: bool
+    path: str
+    hash: str
+    config: Json
+    sentinel: NotRequired[Json]
+    """How OpenClaw's clients learn of a restart that a write caused."""
+    changedPaths: NotRequired[list[str]]
+    droppedSecrets: NotRequired[list[str]]
 
 
 class LookupParams(Struct, frozen=True, kw_only=True):
@@ -145,42 +156,43 @@ class ConfigService:
         node = schema.find_node(path)
         if node is None:
             raise RpcError(f"config schema path not found: {request.path}")
-        required = node.get("required", [])
         children = [
             {
                 "key": key,
                 "path": f"{request.path}.{key}",
-                "type": inner.get("type"),
-                "required": key in required,
-                "hasChildren": bool(inner.get("properties") or inner.get("items")),
+                "type": inner.type,
+                "required": key in node.required,
+                "hasChildren": bool(inner.properties or inner.items),
                 "reloadKind": schema.reload_kind((*path, key)),
                 "hint": hint_of(key, inner),
                 "hintPath": f"{request.path}.{key}",
             }
-            for key, inner in node.get("properties", {}).items()
+            for key, inner in node.properties.items()
         ]
-        found = {"path": request.path, "schema": node, "reloadKind": schema.reload_kind(path)}
+        found = {"path": request.path, "schema": to_builtins(node), "reloadKind": schema.reload_kind(path)}
         return {**found, "hint": hint_of(path[-1], node), "hintPath": request.path, "children": children}
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
-    async def _set(self, call: RpcCall) -> Json:
+    async def _set(self, call: RpcCall) -> WriteReply:
         request = read_params(call.params, WriteParams, call.method)
-        return self._write_result(await self._replace(call, request), None)
+        return self._write_reply(await self._replace(call, request))
 
-    async def _apply(self, call: RpcCall) -> Json:
+    async def _apply(self, call: RpcCall) -> WriteReply:
         request = read_params(call.params, WriteParams, call.method)
-        return self._write_result(await self._replace(call, request), _sentinel("config-apply", request.note))
+        change = await self._replace(call, request)
+        return {**self._write_reply(change), "sentinel": _sentinel("config-apply", change, request.note)}
 
-    async def _patch(self, call: RpcCall) -> Json:
+    async def _patch(self, call: RpcCall) -> WriteReply:
         request = read_params(call.params, WriteParams, call.method)
         dropped: list[str] = []
         change = await self._write(call, request, lambda check: self._write_patch(request, check, dropped))
-        answer = {
-            **self._write_result(change, _sentinel("config-patch", request.note)),
-            "changedPaths": list(change.paths),
-        }
-        return {**answer, "droppedSecrets": dropped} if dropped else answer
+        reply = self._write_reply(change)
+        reply["sentinel"] = _sentinel("config-patch", change, request.note)
+        reply["changedPaths"] = list(change.paths)
+        if dropped:
+            reply["droppedSecrets"] = dropped
+        return reply
 
     async def _replace(self, call: RpcCall, request: WriteParams) -> ConfigUpdate:
         return await self._write(
@@ -204,9 +216,7 @@ class ConfigService:
         """Raises ConfigChangeDenied. A run's change is judged by comparison, so what is there must be valid."""
         if not before.is_valid:
             raise BadRequest("the config file is not valid now; a person must correct it before a run can change it")
-        check_run_changes(
-            (before if before.exists else self.current).parsed, after.parsed, self._file.schema.json_schema
-        )
+        check_run_changes((before if before.exists else self.current).parsed, after.parsed)
 
     async def _write(self, call: RpcCall, request: WriteParams, write: WriteFile) -> ConfigUpdate:
         check = allow_any if is_person(call.caller) else self._permit_run
@@ -224,19 +234,9 @@ class ConfigService:
             await self._record_history(change, actor=call.caller.name, method=call.method, note=request.note)
         return change
 
-    def _write_result(self, change: ConfigUpdate, sentinel: Json | None) -> Json:
+    def _write_reply(self, change: ConfigUpdate) -> WriteReply:
         after = change.after
-        answer: Json = {
-            "ok": True,
-            "path": str(after.path),
-            "hash": after.hash,
-            "config": self._file.redact_config(after),
-        }
-        if sentinel is not None:
-            stats = {"requiresRestart": change.reload == "restart", "changedPaths": list(change.paths)}
-            sentinel["payload"]["stats"] = stats
-            answer["sentinel"] = sentinel
-        return answer
+        return {"ok": True, "path": str(after.path), "hash": after.hash, "config": self._file.redact_config(after)}
 
     def _adopt(self, before: Snapshot, after: Snapshot) -> ConfigUpdate:
         paths = tuple(merge.diff_paths(before.parsed, after.parsed))
@@ -311,5 +311,6 @@ def _redact_raw(snapshot: Snapshot) -> str | None:
     return redaction.redact_text(snapshot.raw, snapshot.parsed)
 
 
-def _sentinel(kind: str, note: str | None) -> Json:
-    return {"path": None, "payload": {"kind": kind, "status": "ok", "ts": now_ms(), "message": note}}
+def _sentinel(kind: str, change: ConfigUpdate, note: str | None) -> Json:
+    stats = {"requiresRestart": change.reload == "restart", "changedPaths": list(change.paths)}
+    return {"path": None, "payload": {"kind": kind, "status": "ok", "ts": now_ms(), "message": note, "stats": stats}}

@@ -4,15 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from . import jsonc, toml
-from .entries import ClientEntry, JsonFormat, format_claude_desktop, format_codex, format_opencode
+from .entries import ClientEntry, JsonFormat, SettingsEntry, format_claude_desktop, format_codex, format_opencode
 from .jsonc import CannotEdit
-
-Json = dict[str, Any]
 
 
 class SupportedClient(Struct, frozen=True):
@@ -24,7 +22,7 @@ class SupportedClient(Struct, frozen=True):
     """The settings file in a project folder; None: it has none."""
     servers_key: str
     """The key of the servers in the settings."""
-    format_entry: Callable[[ClientEntry], Json]
+    format_entry: Callable[[ClientEntry], SettingsEntry]
     next_step: str
     """What a person has to do for the change to take effect."""
     reads_token_file: bool = False

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from .jsonc import CannotEdit
 
-Json = dict[str, Any]
+SettingsValue = str | bool | list[str] | dict[str, str]
+SettingsEntry = dict[str, SettingsValue]
+"""One entry as a client's settings file holds it."""
 
 
 class StdioClientEntry(Struct, frozen=True, kw_only=True):
@@ -40,38 +41,38 @@ class JsonFormat(Struct, frozen=True):
     env_reference: str = "${env:%s}"
     """How a header refers to an environment variable."""
 
-    def __call__(self, entry: ClientEntry) -> Json:
+    def __call__(self, entry: ClientEntry) -> SettingsEntry:
         if isinstance(entry, StdioClientEntry):
             return {**({"type": "stdio"} if self.has_type else {}), **_format_command(entry)}
-        address = {**({"type": "http"} if self.has_type else {}), self.url_key: entry.url}
+        address: SettingsEntry = {**({"type": "http"} if self.has_type else {}), self.url_key: entry.url}
         if not entry.token_env:
             return address
         return {**address, "headers": {"Authorization": f"Bearer {self.env_reference % entry.token_env}"}}
 
 
-def format_claude_desktop(entry: ClientEntry) -> Json:
+def format_claude_desktop(entry: ClientEntry) -> SettingsEntry:
     if isinstance(entry, StdioClientEntry):
         return _format_command(entry)
     raise CannotEdit("Claude Desktop starts programs only; leave --http out")
 
 
-def format_codex(entry: ClientEntry) -> Json:
+def format_codex(entry: ClientEntry) -> SettingsEntry:
     if isinstance(entry, StdioClientEntry):
         return _format_command(entry)
     return {"url": entry.url, **({"bearer_token_env_var": entry.token_env} if entry.token_env else {})}
 
 
-def format_opencode(entry: ClientEntry) -> Json:
+def format_opencode(entry: ClientEntry) -> SettingsEntry:
     if isinstance(entry, StdioClientEntry):
-        local: Json = {"type": "local", "command": [entry.command, *entry.args], "enabled": True}
+        local: SettingsEntry = {"type": "local", "command": [entry.command, *entry.args], "enabled": True}
         return local | ({"environment": dict(entry.env)} if entry.env else {})
-    remote: Json = {"type": "remote", "url": entry.url, "oauth": False, "enabled": True}
+    remote: SettingsEntry = {"type": "remote", "url": entry.url, "oauth": False, "enabled": True}
     token = f"file:{entry.token_file}" if entry.token_file is not None else f"env:{entry.token_env}"
     if token != "env:":
         remote["headers"] = {"Authorization": f"Bearer {{{token}}}"}
     return remote
 
 
-def _format_command(entry: StdioClientEntry) -> Json:
+def _format_command(entry: StdioClientEntry) -> SettingsEntry:
     env = {"env": dict(entry.env)} if entry.env else {}
     return {"command": entry.command, "args": list(entry.args), **env}

@@ -5,10 +5,11 @@ import re
 import tomllib
 from typing import Any
 
+from .entries import SettingsEntry
 from .jsonc import CannotEdit
 
 
-def put(text: str, table: str, name: str, value: dict[str, Any]) -> str:
+def put(text: str, table: str, name: str, value: SettingsEntry) -> str:
     """`text` with the table `[table.name]`, replacing one of that name. Raises CannotEdit."""
     before = read(text)
     if not isinstance(before.get(table, {}), dict):

@@ -1,9 +1,9 @@
-"""Errors the house raises on purpose.
+"""Errors this package raises on purpose.
 
 * OpenClawError
     * BadRequest            the peer's message can't be understood; it should change the message
     * Unauthorized          no credential, or one we don't know
-    * ResourceNotFound      nothing stands at that URI
+    * ResourceNotFound      there is nothing at that URI
     * PromptNotFound
     * InputRequired         the stateless era's way of asking: the call is to be sent again with answers
     * StoreError            the store could not do what was asked; nothing half-done is left

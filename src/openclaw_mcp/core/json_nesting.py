@@ -15,7 +15,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class JsonTooDeep(msgspec.DecodeError):
-    """Proper JSON, but nobody may have to keep it."""
+    """Valid JSON that is nested too deeply to be accepted."""
 
     def __init__(self) -> None:
         super().__init__(f"it is {TOO_DEEP_MESSAGE}")

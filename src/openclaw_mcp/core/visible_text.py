@@ -82,7 +82,7 @@ def escape_unsafe(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """As `visible`, in one line: for what stands beside our own words."""
+    """As `visible`, in one line: for text shown beside our own."""
     return escape_unsafe(text).replace("\n", _escape("\n"))
 
 
@@ -118,7 +118,7 @@ def _is_plain(char: str) -> bool:
 
 
 def _escape_extra_marks(text: str) -> str:
-    """Each accent beyond the few a letter has, or without a letter to stand on, is escaped."""
+    """Each accent beyond the few a letter has, or without a letter below it, is escaped."""
     parts: list[str] = []
     room = 0
     for char in text:
@@ -170,7 +170,7 @@ def _alphabet(char: str) -> str:
 
 
 def _is_latin_letter(char: str) -> bool:
-    """Whether it is a plain letter, one with accents, or one that nobody takes for one."""
+    """Whether it is a plain letter, one with accents, or one that can't be taken for one."""
     return unicodedata.normalize("NFD", char)[0].isascii() or ord(char) in _DISTINCT_LATIN
 
 

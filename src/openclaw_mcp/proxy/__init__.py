@@ -1,1 +1,1 @@
-"""The app-tool proxy: tools that live inside somebody's app, served over MCP."""
+"""The app-tool proxy: the tools of apps, served over MCP."""

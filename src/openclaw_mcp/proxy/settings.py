@@ -47,7 +47,7 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
 
     @property
     def session_limits(self) -> SessionLimits:
-        """For one address, unless told, as much as for all; three quarters of it where anybody may register."""
+        """One address may use as much as all, unless a limit is set; three quarters of it where no token is needed."""
         return SessionLimits(
             sessions=self.most_sessions,
             sessions_per_peer=self.most_sessions_of_a_peer or self._peer_share(self.most_sessions),
@@ -100,7 +100,7 @@ def read_settings(
 
 
 def _check_dotenv(dotenv_values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Of a file that lies in the folder somebody happens to stand in, perhaps one that came with others' code.
+    """Of a file in the current folder, which may have come with others' code.
 
     Raises BadRequest for what would open the proxy or lead it elsewhere, the tokens of the environment included.
     """

@@ -218,7 +218,7 @@ def test_other_tools_are_taken_to_the_last_byte_and_those_of_a_neighbour_for_not
     ) as full:
         places.replace_tools(session("b", "here"), third)
     assert full.value.per_peer
-    places.replace_tools(session("a", "here"), third)  # nobody else had the first
+    places.replace_tools(session("a", "here"), third)  # no other session had the first
     places.add(session("d", "there"), ToolManifest(b"x" * 492, ()), 0.0)
     assert places.refusal("elsewhere", 1) is not None
     with pytest.raises(TooManySessions, match=r"^with this, the sessions open would take .* \(1000 now\)$") as full:
@@ -246,7 +246,7 @@ def test_what_the_last_one_let_go_costs_its_bytes_again() -> None:
 
 
 @pytest.mark.parametrize("of_a_peer", [True, False])
-def test_unless_it_is_said_otherwise_128_mebibytes_may_be_registered(of_a_peer: bool) -> None:
+def test_by_default_128_mebibytes_may_be_registered(of_a_peer: bool) -> None:
     more = {"bytes" if of_a_peer else "bytes_per_peer": 1 << 40}
     places = SessionQuota(SessionLimits(sessions=1, sessions_per_peer=1, **more))
     assert places.refusal("here", 134_217_728) is None
@@ -277,7 +277,7 @@ def test_on_every_engine_one_address_does_not_fill_the_proxy_with_bytes(proxies:
     asyncio.run(main())
 
 
-def test_on_every_engine_bytes_nobody_serves_give_way(proxies: Start) -> None:
+def test_on_every_engine_bytes_of_unserved_sessions_give_way(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(most_bytes=400_000, unclaimed=-1.0) as proxy:
             ids = []

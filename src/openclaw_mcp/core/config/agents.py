@@ -1,12 +1,11 @@
 """`agents` of openclaw.json."""
 
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 from ..model import Json
-from .keys import ADDRESS, FILES, FREE, LIMIT, MODEL, PERMISSIONS, PROGRAM, SECRET, SENDERS, WHOLE_SECONDS, Section, key
+from .keys import ADDRESS, FILES, FREE, LIMIT, MODEL, PERMISSIONS, PROGRAM, SECRET, SENDERS, OpenObject, Section, key
 
 AgentRuntimeName = Literal["demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode"]
-AGENT_RUNTIMES: Final[tuple[str, ...]] = get_args(AgentRuntimeName)
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,63}$"
 Strings = tuple[str, ...]
 
@@ -51,10 +50,10 @@ class AgentSettings(Section, frozen=True):
         bool, key("Leave out the CLI's own MCP servers; false keeps them in the owner's runs", PERMISSIONS)
     ] = True
     runtime_startup_seconds: Annotated[
-        float, key("Seconds a CLI may take to its first output", LIMIT, schema=WHOLE_SECONDS)
+        float, key("Seconds a CLI may take to its first output", LIMIT, whole_seconds=True)
     ] = 300
     runtime_idle_seconds: Annotated[
-        float, key("Seconds a CLI may be without output later on", LIMIT, schema=WHOLE_SECONDS)
+        float, key("Seconds a CLI may be without output later on", LIMIT, whole_seconds=True)
     ] = 600
     workspace: Annotated[str | None, key("Folder the agent works in", FILES)] = None
     timeout_seconds: Annotated[int, key("Longest run; 0 for a day", LIMIT, ge=0)] = 600
@@ -65,7 +64,7 @@ class AgentDefaultsConfig(AgentSettings, frozen=True):
     """What every agent starts with."""
 
     max_concurrent: Annotated[int, key("Runs at once", LIMIT, unused=True, ge=1)] | None = None
-    heartbeat: Annotated[Json, key("Heartbeat", ADDRESS, reload="hot", unused=True)] = {}
+    heartbeat: Annotated[OpenObject, key("Heartbeat", ADDRESS, reload="hot", unused=True)] = OpenObject()
 
 
 class AgentEntry(AgentSettings, frozen=True, kw_only=True):
@@ -75,7 +74,7 @@ class AgentEntry(AgentSettings, frozen=True, kw_only=True):
     name: Annotated[str | None, key("Name", FREE)] = None
     default: Annotated[bool, key("The one that answers when none is named", SENDERS)] = False
     tools: Annotated[Json, key("Tools it may use", PERMISSIONS)] = {}
-    identity: Annotated[Json, key("How it presents itself", FREE, unused=True)] = {}
+    identity: Annotated[OpenObject, key("How it presents itself", FREE, unused=True)] = OpenObject()
 
 
 class AgentsConfig(Section, frozen=True):

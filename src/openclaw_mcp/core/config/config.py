@@ -9,15 +9,8 @@ from ..model import Json
 from .agents import AgentsConfig
 from .channels import MatrixChannelConfig, OtherChannel, TelegramChannelConfig
 from .cron import CronSettings, check_cron_settings
-from .gateway import (
-    CommandsConfig,
-    GatewayConfig,
-    McpConfig,
-    MessagesConfig,
-    SessionConfig,
-    StoreConfig,
-)
-from .keys import ACCESS, ADDRESS, FILES, FREE, PERMISSIONS, PROGRAM, SECRET, SENDERS, UNKNOWN, Section, key
+from .gateway import CommandsConfig, GatewayConfig, McpConfig, MessagesConfig, SessionConfig, StoreConfig
+from .keys import ACCESS, ADDRESS, FILES, FREE, PERMISSIONS, PROGRAM, SECRET, SENDERS, UNKNOWN, OpenObject, Section, key
 from .models import ModelsConfig
 from .tools import MediaSettings
 
@@ -34,14 +27,14 @@ class AppearanceConfig(Section, frozen=True):
     """Appearance."""
 
     seam_color: Annotated[str | None, key("Colour", FREE)] = None
-    assistant: Annotated[Json, key("Assistant", FREE)] = {}
+    assistant: Annotated[OpenObject, key("Assistant", FREE)] = OpenObject()
 
 
 class Config(Section, frozen=True):
     """openclaw.json."""
 
     schema: Annotated[str | None, key("This schema, for editors", ADDRESS)] = field(default=None, name="$schema")
-    meta: Annotated[Json, key("Written by programs about this file", FREE)] = {}
+    meta: Annotated[OpenObject, key("Written by programs about this file", FREE)] = OpenObject()
     gateway: Annotated[GatewayConfig, key(reload="restart")] = GatewayConfig()
     agents: AgentsConfig = AgentsConfig()
     models: ModelsConfig = ModelsConfig()
@@ -60,20 +53,22 @@ class Config(Section, frozen=True):
     commands: Annotated[CommandsConfig, key(agents=SENDERS)] = CommandsConfig()
     messages: Annotated[MessagesConfig, key(agents=UNKNOWN)] = MessagesConfig()
     cron: Annotated[CronSettings, key(reload="hot")] = CronSettings()
-    hooks: Annotated[Json, key("Web hooks", ACCESS, reload="hot", unused=True)] = {}
-    node: Annotated[Json, key("This machine as a node", PERMISSIONS, reload="restart", unused=True)] = {}
-    proxy: Annotated[Json, key("The app-tool proxy", ACCESS, reload="restart", unused=True)] = {}
+    hooks: Annotated[OpenObject, key("Web hooks", ACCESS, reload="hot", unused=True)] = OpenObject()
+    node: Annotated[OpenObject, key("This machine as a node", PERMISSIONS, reload="restart", unused=True)] = (
+        OpenObject()
+    )
+    proxy: Annotated[OpenObject, key("The app-tool proxy", ACCESS, reload="restart", unused=True)] = OpenObject()
     mcp: Annotated[McpConfig, key(agents=UNKNOWN)] = McpConfig()
     store: Annotated[StoreConfig, key(reload="restart")] = StoreConfig()
     logging: Annotated[LoggingConfig, key(agents=UNKNOWN, unused=True)] = LoggingConfig()
-    env: Annotated[Json, key("Environment of agents", SECRET, unused=True)] = {}
-    secrets: Annotated[Json, key("Where secrets come from", SECRET, unused=True)] = {}
+    env: Annotated[OpenObject, key("Environment of agents", SECRET, unused=True)] = OpenObject()
+    secrets: Annotated[OpenObject, key("Where secrets come from", SECRET, unused=True)] = OpenObject()
     ui: Annotated[AppearanceConfig, key(unused=True)] = AppearanceConfig()
-    plugins: Annotated[Json, key("Plugins", PROGRAM, reload="restart", unused=True)] = {}
-    skills: Annotated[Json, key("Skills", PROGRAM, unused=True)] = {}
-    browser: Annotated[Json, key("Browser", UNKNOWN, reload="hot", unused=True)] = {}
-    talk: Annotated[Json, key("Speech", UNKNOWN, unused=True)] = {}
-    wizard: Annotated[Json, key("Set-up", UNKNOWN, unused=True)] = {}
+    plugins: Annotated[OpenObject, key("Plugins", PROGRAM, reload="restart", unused=True)] = OpenObject()
+    skills: Annotated[OpenObject, key("Skills", PROGRAM, unused=True)] = OpenObject()
+    browser: Annotated[OpenObject, key("Browser", UNKNOWN, reload="hot", unused=True)] = OpenObject()
+    talk: Annotated[OpenObject, key("Speech", UNKNOWN, unused=True)] = OpenObject()
+    wizard: Annotated[OpenObject, key("Set-up", UNKNOWN, unused=True)] = OpenObject()
 
     @property
     def media(self) -> MediaSettings:
@@ -84,18 +79,15 @@ class Config(Section, frozen=True):
 def read_config(resolved: Json) -> Config:
     """The config of a file that the schema accepts, `${NAME}` replaced. Every agent holds what `agents.defaults` sets
     for it; what neither sets has the default declared here."""
-    written: Json = _whole_numbers(resolved)
-    config = msgspec.convert({**written, "agents": _merge_agents(written.get("agents", {}))}, Config)
-    return msgspec.structs.replace(config, cron=check_cron_settings(config.cron))
-
-
-def _merge_agents(agents: Json) -> Json:
-    defaults: Json = agents.get("defaults", {})
-    limits: Json = defaults.get("limits", {})
+    written = _whole_numbers(resolved)
+    agents = written.get("agents", {})
+    defaults = agents.get("defaults", {})
+    limits = defaults.get("limits", {})
     listed = [
         {**defaults, **entry, "limits": {**limits, **entry.get("limits", {})}} for entry in agents.get("list", ())
     ]
-    return {"defaults": defaults, "list": listed}
+    config = msgspec.convert({**written, "agents": {"defaults": defaults, "list": listed}}, Config)
+    return msgspec.structs.replace(config, cron=check_cron_settings(config.cron))
 
 
 def _whole_numbers(value: Any) -> Any:

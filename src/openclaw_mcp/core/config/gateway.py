@@ -15,6 +15,7 @@ from .keys import (
     SECRET,
     SENDERS,
     UNKNOWN,
+    OpenObject,
     Section,
     key,
 )
@@ -93,7 +94,7 @@ class GatewayConfig(Section, frozen=True):
     remote: RemoteGatewayConfig = RemoteGatewayConfig()
     reload: ReloadConfig = ReloadConfig()
     nodes: Annotated[Json, key("Nodes", PERMISSIONS, reload="hot")] = {}
-    control_ui: Annotated[Json, key("The control page", ACCESS, reload="restart", unused=True)] = {}
+    control_ui: Annotated[OpenObject, key("The control page", ACCESS, reload="restart", unused=True)] = OpenObject()
 
 
 class SessionConfig(Section, frozen=True):
@@ -104,7 +105,7 @@ class SessionConfig(Section, frozen=True):
     dm_scope: Annotated[DmScope | None, key("Which direct chats share a session", SENDERS)] = None
     identity_links: Annotated[Json, key("One person's ids on several channels, by name", SENDERS)] = {}
     agent_to_agent: Annotated[Json, key("Agents talking to each other", PERMISSIONS)] = {}
-    send_policy: Annotated[Json, key("Where agents may send", PERMISSIONS, unused=True)] = {}
+    send_policy: Annotated[OpenObject, key("Where agents may send", PERMISSIONS, unused=True)] = OpenObject()
 
 
 class InboundConfig(Section, frozen=True):

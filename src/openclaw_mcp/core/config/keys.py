@@ -33,6 +33,12 @@ class Section(Struct, frozen=True, kw_only=True, rename="camel"):
     is_open: ClassVar[bool] = False
 
 
+class OpenObject(Section, frozen=True):
+    """An object of which no key is known here: every one is accepted, and none is kept."""
+
+    is_open = True
+
+
 def key(
     title: str = "",
     agents: str = "",
@@ -41,17 +47,17 @@ def key(
     unused: bool = False,
     any_object: bool = False,
     entries: dict[str, type[Section]] | None = None,
-    schema: dict[str, Any] | None = None,
+    whole_seconds: bool = False,
     **bounds: Any,
 ) -> Meta:
     """The declaration of one key, for `Annotated`.
 
     `agents` is the class of the value for an agent's run (above); what is below inherits it. `unused`: accepted, and
     read by no code. `any_object`: the schema accepts every object, the reader checks it. `entries`: the sections of an
-    object that is kept as it is written, by name, `*` for all other names. `schema`: JSON Schema
-    for what the file may hold, where the Python type accepts more.
+    object that is kept as it is written, by name, `*` for all other names. `whole_seconds`: the
+    file may hold whole numbers from 1 on, where the Python type accepts more.
     """
-    published = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(schema or {})}
+    published = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(WHOLE_SECONDS if whole_seconds else {})}
     return Meta(
         title=title or None,
         extra_json_schema={name: value for name, value in published.items() if value} or None,

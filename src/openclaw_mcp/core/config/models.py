@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from ..model import Json
-from .keys import ADDRESS, HISTORY, LIMIT, SECRET, UNKNOWN, WHOLE_SECONDS, Section, key
+from .keys import ADDRESS, HISTORY, LIMIT, SECRET, UNKNOWN, Section, key
 
 
 class EnvironmentKey(Section, frozen=True, tag_field="source", tag="env"):
@@ -64,7 +64,7 @@ class ProviderEntry(Section, frozen=True):
         key("Its key, or several to take in turns", SECRET),
     ] = None
     headers: Annotated[dict[str, str], key("Further headers", SECRET)] = {}
-    timeout_seconds: Annotated[float, key("Seconds without any output", LIMIT, schema=WHOLE_SECONDS)] = 120
+    timeout_seconds: Annotated[float, key("Seconds without any output", LIMIT, whole_seconds=True)] = 120
     models: Annotated[tuple[ModelEntry, ...], key("Its models, where more is known of them", UNKNOWN)] = ()
 
 

@@ -362,7 +362,7 @@ class RedisSessionStore:
     # ---- messages ----
 
     async def publish(self, channel: str, data: bytes) -> int:
-        """How many heard it."""
+        """The number of instances that received it."""
         return int(await self.run_command(lambda redis: redis.publish(channel, data)))
 
     async def has_subscribers(self, channel: str) -> bool:
@@ -423,7 +423,7 @@ def _quota_keys(registration: AppRegistration) -> list[str]:
 
 
 def _peer_key(registration: AppRegistration) -> str:
-    """The sessions of whoever registered this one."""
+    """The sessions of the owner of this one."""
     return f"{PREFIX}peer:{registration.peer}"
 
 

@@ -189,7 +189,7 @@ class InstanceRelay:
             pending.report_progress(frame)
 
     async def _serve(self, message: RelayMessage) -> None:
-        """Answer another instance, whatever happens: it waits."""
+        """Answer another instance, also after a failure: it waits."""
         try:
             frame, sent = await (self._serve_probe(message) if message.kind == "probe" else self._serve_call(message))
             self._answer(message, "done", data=msgspec.json.encode(frame), sent=sent)

@@ -53,7 +53,7 @@ class _Tool(Struct, frozen=True):
 
 _decode_tools = msgspec.json.Decoder(list[_Tool]).decode
 _manifests: WeakValueDictionary[bytes, ToolManifest] = WeakValueDictionary()
-"""Every manifest somebody holds, by its text: sessions of one app share one."""
+"""Every manifest in use, by its text: sessions of one app share one."""
 
 
 def parse_manifest(raw: bytes, *, most: int, check: SchemaCheck) -> ToolManifest:

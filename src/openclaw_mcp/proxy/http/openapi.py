@@ -5,10 +5,10 @@ from typing import Final
 from ... import __version__
 from ...core.model import Json
 
-_STRING: Json = {"type": ["string", "null"]}
-_OBJECT: Json = {"type": ["object", "null"]}
+_STRING: Final = {"type": ["string", "null"]}
+_OBJECT: Final = {"type": ["object", "null"]}
 
-SCHEMAS: Final[Json] = {
+SCHEMAS: Final = {
     "Error": {"type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}},
     "Done": {
         "type": "object",
@@ -87,6 +87,9 @@ def build_document() -> Json:
         "anyOf": [_ref("Tools"), {"type": "object", "required": ["tools"], "properties": {"tools": _ref("Tools")}}]
     }
     device = {"name": "device_id", "in": "query", "required": False, "schema": {"type": "string"}}
+    # What can be done with the session that was made.
+    made = {"id": "$response.body#/mcpSessionId"}
+    links = {name: {"operationId": name, "parameters": made} for name in ("show", "end", "retool")}
     id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"}}
     plain = {"200": {"description": "Text.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
     return {
@@ -98,7 +101,7 @@ def build_document() -> Json:
             "/metrics": {"get": {"summary": "Prometheus text", "responses": {**plain, **_refusals(*_ALWAYS)}}},
             "/openapi.json": {"get": _operation("This description", {"type": "object"})},
             "/v1/chat/sessions": {
-                "post": _add_links(_operation("Register an app's tools", _ref("Created"), body=_ref("Create"))),
+                "post": _operation("Register an app's tools", _ref("Created"), body=_ref("Create"), links=links),
                 "get": {**_operation("The sessions, newest first", listing), "parameters": [device]},
             },
             "/v1/chat/sessions/{id}": {
@@ -118,21 +121,12 @@ def build_document() -> Json:
     }
 
 
-def _operation(summary: str, schema: Json, *more: str, body: Json | None = None) -> Json:
+def _operation(summary: str, schema: Json, *more: str, body: Json | None = None, **done: Json) -> Json:
     refusals = _refusals(*_ALWAYS, *more, *(_BODY if body else ()))
-    done = {"description": "Done.", "content": {"application/json": {"schema": schema}}}
-    operation: Json = {"summary": summary, "responses": {"200": done, **refusals}}
-    if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return operation
-
-
-def _add_links(create: Json) -> Json:
-    """Says what can be done with the session that was made."""
-    id = {"id": "$response.body#/mcpSessionId"}
-    links = {name: {"operationId": name, "parameters": id} for name in ("show", "end", "retool")}
-    create["responses"]["200"]["links"] = links
-    return create
+    success = {"description": "Done.", "content": {"application/json": {"schema": schema}}, **done}
+    request = {} if body is None else {"required": True, "content": {"application/json": {"schema": body}}}
+    operation = {"summary": summary, "responses": {"200": success, **refusals}}
+    return {**operation, "requestBody": request} if request else operation
 
 
 def _refusals(*statuses: str) -> Json:
@@ -140,5 +134,5 @@ def _refusals(*statuses: str) -> Json:
     return {status: {"description": _REASONS[status], "content": content} for status in sorted(statuses)}
 
 
-def _ref(name: str) -> Json:
+def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}

@@ -1,4 +1,4 @@
-"""The config's room: what it answers, whom it tells, what it remembers, and what a change by hand does."""
+"""`config.*`: replies, events, history, and changes made by hand."""
 
 import asyncio
 import json
@@ -14,13 +14,13 @@ from openclaw_mcp.config.rpc_methods import ConfigUpdate
 from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import ConfigChange
-from tests.config.test_config import rooms
-from tests.config.test_permission import RUN, Room
+from tests.config.test_config import make_service
+from tests.config.test_permission import RUN, ConfigCaller
 
 BASE = '{"session":{"mainKey":"a"},"gateway":{"port":18800}}'
 
 
-class Book:
+class MemoryHistory:
     """A `ConfigHistory` in memory."""
 
     def __init__(self, *, full: bool = False) -> None:
@@ -37,8 +37,8 @@ class Book:
 
 
 def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
-    _, room = rooms(tmp_path)
-    assert [(method.name, method.scope, method.per_minute) for method in room.methods()] == [
+    _, service = make_service(tmp_path)
+    assert [(method.name, method.scope, method.per_minute) for method in service.methods()] == [
         ("config.get", "operator.read", None),
         ("config.set", "operator.admin", 30),
         ("config.apply", "operator.admin", 30),
@@ -48,10 +48,10 @@ def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_there_is_told_with_what_is_used(tmp_path: Path) -> None:
+def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
     async def story() -> None:
-        house, room = rooms(tmp_path, BASE)
-        got = await house.call("config.get")
+        gateway, service = make_service(tmp_path, BASE)
+        got = await gateway.call("config.get")
         plain = {"path", "exists", "valid", "issues", "warnings", "raw", "parsed", "legacyIssues", "includedPaths"}
         assert {name: value for name, value in got.items() if name in plain} == {
             "path": str(tmp_path / "openclaw.json"), "exists": True, "valid": True, "issues": [], "warnings": [],
@@ -62,13 +62,13 @@ def test_what_is_there_is_told_with_what_is_used(tmp_path: Path) -> None:
         )  # fmt: skip
         assert got["parsed"] == got["sourceConfig"] == got["resolved"]
         assert got["config"] == got["runtimeConfig"]
-        assert got["hash"] == got["configRevisionHash"] == got["appliedConfigHash"] == room.current.hash
+        assert got["hash"] == got["configRevisionHash"] == got["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))  # and not taken in yet
-        got = await house.call("config.get")
+        got = await gateway.call("config.get")
         assert (got["config"]["gateway"]["port"], got["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
-        assert got["hash"] == got["configRevisionHash"] != got["appliedConfigHash"] == room.current.hash
+        assert got["hash"] == got["configRevisionHash"] != got["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").unlink()
-        got = await house.call("config.get")
+        got = await gateway.call("config.get")
         assert (got["exists"], got["valid"], got["raw"], got["parsed"]) == (False, True, None, {})
 
     asyncio.run(story())
@@ -82,15 +82,15 @@ def test_what_is_there_is_told_with_what_is_used(tmp_path: Path) -> None:
         ("gateway.port", "restart", {}),
     ],
 )
-def test_a_part_is_told_with_its_children(tmp_path: Path, path: str, reload: str, children: Any) -> None:
+def test_a_part_is_described_with_its_children(tmp_path: Path, path: str, reload: str, children: Any) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
-        found = await house.call("config.schema.lookup", {"path": path})
+        gateway, _ = make_service(tmp_path)
+        found = await gateway.call("config.schema.lookup", {"path": path})
         assert (found["path"], found["hintPath"], found["reloadKind"]) == (path, path, reload)
-        told = {child["key"]: (child["required"], child["hasChildren"]) for child in found["children"]}
-        assert told == children
+        shown = {child["key"]: (child["required"], child["hasChildren"]) for child in found["children"]}
+        assert shown == children
         for child in found["children"]:
-            inner = await house.call("config.schema.lookup", {"path": child["path"]})
+            inner = await gateway.call("config.schema.lookup", {"path": child["path"]})
             assert (child["path"], child["hintPath"]) == (f"{path}.{child['key']}",) * 2
             assert (child["hint"], child["reloadKind"]) == (inner["hint"], inner["reloadKind"])
             assert child["type"] == inner["schema"].get("type")
@@ -101,8 +101,8 @@ def test_a_part_is_told_with_its_children(tmp_path: Path, path: str, reload: str
 @pytest.mark.parametrize("path", ["agents.list[0]", "agents/list/0", "/agents/list/0/", "agents.list.0"])
 def test_a_part_may_be_named_in_several_ways(tmp_path: Path, path: str) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
-        found = await house.call("config.schema.lookup", {"path": path})
+        gateway, _ = make_service(tmp_path)
+        found = await gateway.call("config.schema.lookup", {"path": path})
         assert found["hint"] == {"label": "One agent"}
         assert [child["key"] for child in found["children"] if child["required"]] == ["id"]
 
@@ -125,9 +125,9 @@ BAD: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("method", "params", "words"), BAD)
 def test_what_makes_no_sense_is_refused(tmp_path: Path, method: str, params: Any, words: str) -> None:
     async def story() -> None:
-        house, _ = rooms(tmp_path)
+        gateway, _ = make_service(tmp_path)
         with pytest.raises(RpcError, match=words):
-            await house.call(method, params)
+            await gateway.call(method, params)
 
     asyncio.run(story())
 
@@ -138,31 +138,31 @@ NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
 
 
 @pytest.mark.parametrize("method", ["set", "apply", "patch"])
-def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
+def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str) -> None:
     async def story() -> None:
-        book, changes = Book(), list[ConfigUpdate]()
-        house, room = rooms(tmp_path, BASE, history=book)
-        room.changed.connect(changes.append)
-        asked = {"raw": NEW, "baseHash": room.current.hash, "note": "why"}
-        done = await house.call(f"config.{method}", asked)
-        assert (done["ok"], done["path"], done["hash"]) == (True, str(tmp_path / "openclaw.json"), room.current.hash)
+        book, changes = MemoryHistory(), list[ConfigUpdate]()
+        gateway, service = make_service(tmp_path, BASE, history=book)
+        service.changed.connect(changes.append)
+        asked = {"raw": NEW, "baseHash": service.current.hash, "note": "why"}
+        done = await gateway.call(f"config.{method}", asked)
+        assert (done["ok"], done["path"], done["hash"]) == (True, str(tmp_path / "openclaw.json"), service.current.hash)
         assert done["config"]["session"]["mainKey"] == "b"
         if method == "set":
             assert "sentinel" not in done
         else:
-            told = done["sentinel"]["payload"]
-            assert (told["kind"], told["status"], told["message"]) == (f"config-{method}", "ok", "why")
-            assert told["stats"] == {"requiresRestart": False, "changedPaths": ["session.mainKey"]}
+            shown = done["sentinel"]["payload"]
+            assert (shown["kind"], shown["status"], shown["message"]) == (f"config-{method}", "ok", "why")
+            assert shown["stats"] == {"requiresRestart": False, "changedPaths": ["session.mainKey"]}
             assert done["sentinel"]["path"] is None
         assert done.get("changedPaths") == (["session.mainKey"] if method == "patch" else None)
         assert "droppedSecrets" not in done
-        (event,) = house.heard("config.changed")
+        (event,) = gateway.heard("config.changed")
         assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), done["hash"])
-        assert len(house.heard("chat.metadata.changed")) == 1
+        assert len(gateway.heard("chat.metadata.changed")) == 1
         (change,) = changes
         assert (change.before.parsed, change.after, change.paths) == (
             json.loads(BASE),
-            room.current,
+            service.current,
             ("session.mainKey",),
         )
         (kept,) = book.kept
@@ -185,11 +185,11 @@ def test_a_write_is_answered_told_and_kept(tmp_path: Path, method: str) -> None:
 )
 def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Path, patch: Any, kind: str) -> None:
     async def story() -> None:
-        house, room = rooms(tmp_path, BASE)
+        gateway, service = make_service(tmp_path, BASE)
         changes: list[ConfigUpdate] = []
-        room.changed.connect(changes.append)
-        asked = {"raw": json.dumps(patch), "baseHash": room.current.hash}
-        done = await house.call("config.patch", asked)
+        service.changed.connect(changes.append)
+        asked = {"raw": json.dumps(patch), "baseHash": service.current.hash}
+        done = await gateway.call("config.patch", asked)
         assert [change.reload for change in changes] == [kind]
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is (kind == "restart")
 
@@ -198,9 +198,9 @@ def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Pa
 
 def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        house, room = rooms(tmp_path, BASE, history=Book(full=True))
-        done = await house.call("config.set", {"raw": NEW, "baseHash": room.current.hash})
-        assert room.current.hash == done["hash"]
+        gateway, service = make_service(tmp_path, BASE, history=MemoryHistory(full=True))
+        done = await gateway.call("config.set", {"raw": NEW, "baseHash": service.current.hash})
+        assert service.current.hash == done["hash"]
         assert "change not recorded in the history (the disk is full)" in caplog.text
 
     asyncio.run(story())
@@ -209,9 +209,9 @@ def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog
 def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
     async def story() -> None:
         links = {f"p{n}": ["telegram:1"] for n in range(300)}
-        room = Room(tmp_path, {"session": {"identityLinks": {}}})
+        service = ConfigCaller(tmp_path, {"session": {"identityLinks": {}}})
         with pytest.raises(RpcError) as refused:
-            await room.ask("config.patch", RUN, raw=json.dumps({"session": {"identityLinks": links}}))
+            await service.ask("config.patch", RUN, raw=json.dumps({"session": {"identityLinks": links}}))
         assert (refused.value.kind, refused.value.details["code"]) == ("FORBIDDEN", "CONFIG_PATH_DENIED")
         assert len(refused.value.details["paths"]) == 256
 
@@ -223,34 +223,34 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
 
 def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        book, changes, file = Book(), list[ConfigUpdate](), tmp_path / "openclaw.json"
-        house, room = rooms(tmp_path, BASE, history=book)
-        room.changed.connect(changes.append)
-        await room.reload()
+        book, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
+        gateway, service = make_service(tmp_path, BASE, history=book)
+        service.changed.connect(changes.append)
+        await service.reload()
         assert (changes, book.kept) == ([], [])
         for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is missing")):
             file.unlink() if raw is None else file.write_text(raw)
             caplog.clear()
-            await room.reload()
+            await service.reload()
             assert "changed file not adopted" in caplog.text
             assert words in caplog.text
-            assert room.current.parsed == json.loads(BASE)
+            assert service.current.parsed == json.loads(BASE)
             caplog.clear()
-            await room.reload()
+            await service.reload()
             assert caplog.text == ""  # said once
-        assert (changes, house.events) == ([], [])
+        assert (changes, gateway.events) == ([], [])
         file.write_text(NEW)
-        await room.reload()
+        await service.reload()
         assert [(change.before.parsed, change.paths) for change in changes] == [
             (json.loads(BASE), ("session.mainKey",))
         ]
-        assert room.current.parsed == json.loads(NEW)
+        assert service.current.parsed == json.loads(NEW)
         assert [(kept.actor, kept.method, kept.paths) for kept in book.kept] == [("file", "edit", ("session.mainKey",))]
         caplog.set_level(logging.INFO)
         file.write_text(f"{NEW} // said")
-        await room.reload()
+        await service.reload()
         assert "config: changed nothing but its text" in caplog.text
-        assert len(house.heard("config.changed")) == 2
+        assert len(gateway.heard("config.changed")) == 2
 
     asyncio.run(story())
 
@@ -275,13 +275,13 @@ def _as_another_file(file: Path) -> None:
 @pytest.mark.parametrize("change", [_in_place, _at_the_same_time, _as_another_file])
 def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable[[Path], None]) -> None:
     async def story() -> None:
-        _, room = rooms(tmp_path, BASE)
+        _, service = make_service(tmp_path, BASE)
         changed = asyncio.Event()
-        room.changed.connect(lambda _: changed.set())
-        async with room:
+        service.changed.connect(lambda _: changed.set())
+        async with service:
             change(tmp_path / "openclaw.json")
             await asyncio.wait_for(changed.wait(), 20)
-            assert room.current.parsed == json.loads(NEW)
+            assert service.current.parsed == json.loads(NEW)
 
     asyncio.run(story())
 
@@ -294,20 +294,20 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
     failures = iter([OSError("no such share"), OSError("no such share")])
 
     async def story() -> None:
-        _, room = rooms(tmp_path, BASE)
-        changed, read = asyncio.Event(), room._file.read
+        _, service = make_service(tmp_path, BASE)
+        changed, read = asyncio.Event(), service._file.read
 
         def fail_first() -> Any:
             for failure in failures:
                 raise failure
             return read()
 
-        room._file.read = fail_first  # type: ignore[method-assign]  # a disk that fails twice
-        room.changed.connect(lambda _: changed.set())
-        async with room:
+        service._file.read = fail_first  # type: ignore[method-assign]  # a disk that fails twice
+        service.changed.connect(lambda _: changed.set())
+        async with service:
             (tmp_path / "openclaw.json").write_text(NEW)
             await asyncio.wait_for(changed.wait(), 20)
-        assert room.current.parsed == json.loads(NEW)
+        assert service.current.parsed == json.loads(NEW)
 
     asyncio.run(story())
     assert caplog.text.count("watching the file failed") == 2
@@ -317,15 +317,15 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
     ("raw", "kept"),
     [(BASE, ["start"]), (None, [])],
 )
-def test_what_was_changed_while_nobody_looked_is_noted_once_at_the_start(
+def test_a_change_made_while_stopped_is_recorded_once_at_the_start(
     tmp_path: Path, raw: str | None, kept: list[str]
 ) -> None:
     async def story() -> None:
-        book = Book()
+        book = MemoryHistory()
         for _ in range(2):
-            _, room = rooms(tmp_path, raw, history=book)
-            async with room as entered:
-                assert entered is room
+            _, service = make_service(tmp_path, raw, history=book)
+            async with service as entered:
+                assert entered is service
                 assert [(change.method, change.actor, change.paths) for change in book.kept] == [
                     (method, "file", ()) for method in kept
                 ]
