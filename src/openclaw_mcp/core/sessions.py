@@ -137,12 +137,14 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     has_more: bool
 
 
-class SearchHit(Struct, frozen=True, kw_only=True):
+class SearchHit(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message that was found, in the format of `sessions.search`."""
+
     session_key: str
     session_id: str
-    uid: str
+    message_id: str
     role: str
-    at: int
+    timestamp: int
     snippet: str
     score: float
 

@@ -50,7 +50,7 @@ def search_messages(
     best = sorted(rows, key=lambda row: (-row.score, -row.at))[:limit]
     return [
         SearchHit(
-            session_key=row.key, session_id=row.session_id, uid=row.uid, role=row.role, at=row.at,
+            session_key=row.key, session_id=row.session_id, message_id=row.uid, role=row.role, timestamp=row.at,
             snippet=row.snippet, score=round(float(row.score), 6),
         )
         for row in best

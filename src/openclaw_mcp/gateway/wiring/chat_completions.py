@@ -23,7 +23,7 @@ from ...net.gateway_client.acting_headers import read_session_address
 from ...net.tasks import Tasks
 from ...tools.rpc_methods import operator_caller
 from ..runs.runs import LocalRunExecutor
-from ..sessions.params import read_attachments
+from ..sessions.params import AttachmentParams, read_attachments
 
 MAX_RUN_SECONDS: Final = 660.0  # seconds; a run without a limit of its own may take 600
 MAX_BODY_BYTES: Final = 25 << 20  # bytes: the largest picture `chat.send` takes, and a conversation beside it
@@ -219,7 +219,7 @@ def _read_images(content: Any) -> tuple[Attachment, ...]:
             url = given.get("url") if isinstance(given, dict) else given  # some clients give the URL itself
             if not isinstance(url, str) or not url.startswith("data:"):
                 raise _InvalidRequest("image_url must be a data: URL; other addresses are not fetched")
-            found.append({"content": url})
+            found.append(AttachmentParams(content=url))
     return read_attachments(found)
 
 
