@@ -68,7 +68,7 @@ async def lost(client: GatewayClient, message: str, post: Post) -> "asyncio.Task
 
 
 def office(house: Running) -> str:
-    house.gateway.grants.denial_reason = allow_all
+    house.gateway.grants.decide = allow_all
     return house.gateway.grants.issue(RUN, seconds=60)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from openclaw_mcp.core.claw_methods import (
     MESSAGE_ACTIONS,
     METHODS_BY_TOOL,
     TOOLS_BY_METHOD,
+    GrantedCall,
     tools_for_request,
 )
 from openclaw_mcp.core.errors import ToolBusy
-from openclaw_mcp.core.model import Caller, Grant, Json
+from openclaw_mcp.core.model import Caller, Grant, Json, PolicyDecision, ToolSpec
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcEvent, RpcMethod
 from openclaw_mcp.gateway.rpc import grants
 from openclaw_mcp.gateway.rpc.grants import RunGrants
 from openclaw_mcp.net.gateway_client.client import CannotConnect, ConnectionGone, GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
+from openclaw_mcp.tools.audit import AuditRecord
 from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
@@ -53,8 +56,8 @@ class Desk:
         return {"params": call.params, "caller": caller.name, "kind": caller.kind, "scopes": sorted(caller.scopes)}
 
 
-def allow_all(caller: Caller, tool: str) -> str | None:
-    return None
+def allow_all(caller: Caller, tool: str) -> PolicyDecision:
+    return PolicyDecision(True, "no rule refuses it", "default")
 
 
 def under(house: Running, token: str, **more: Any) -> GatewayClient:
@@ -118,7 +121,7 @@ def test_the_office_keeps_no_token(tmp_path: Path) -> None:
 def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             token = house.gateway.grants.issue(RUN, seconds=60)
             async with under(house, token) as client:
                 assert client.hello is not None
@@ -136,7 +139,7 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
 def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert ADMIN in (await client.call("config.patch", {"raw": "{}"}))["scopes"]
                 assert ADMIN not in (await client.call("agent", {"message": "/reset"}))["scopes"]
@@ -150,7 +153,7 @@ def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
 def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 with pytest.raises(RpcError, match="behind no tool") as caught:
                     await client.call(method)
@@ -159,11 +162,37 @@ def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     within(work())
 
 
+@pytest.mark.parametrize(("tool", "method"), [(None, "sessions.list"), ("sessions_list", "sessions.list")])
+def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str | None, method: str
+) -> None:
+    records: list[AuditRecord] = []
+    asked: list[str] = []
+    decide = ConfigPolicy.__call__
+
+    def counting(self: ConfigPolicy, caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
+        asked.append(spec.name)
+        return decide(self, caller, source, spec)
+
+    async def work() -> None:
+        async with running(tmp_path, rooms=[Desk()], audit=records.append) as house:
+            house.gateway.apply_rules(from_config({"tools": {"deny": [tool] if tool else []}}))
+            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+                monkeypatch.setattr(ConfigPolicy, "__call__", counting)
+                with nullcontext() if tool is None else pytest.raises(RpcError):
+                    await client.call(method, {})
+
+    within(work())
+
+    assert asked == ["sessions_list"]
+    assert [(record.tool, record.outcome) for record in records] == [("sessions_list", "tool_denied" if tool else "ok")]
+
+
 def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
             rules = ConfigPolicy(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
-            house.gateway.grants.denial_reason = rules.refusal_reason
+            house.gateway.grants.decide = rules.decide_own_tool
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert client.hello is not None
                 assert set(METHODS_BY_TOOL) - set(client.hello["features"]["tools"]) == {
@@ -184,7 +213,7 @@ def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> N
 def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
 
                 async def heard(method: str, params: Json) -> Any:
@@ -211,7 +240,7 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
 def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             heard: list[str] = []
             async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
                 client.events.connect(lambda news: heard.append(news.event))
@@ -228,7 +257,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
             office = house.gateway.grants
-            office.denial_reason = allow_all
+            office.decide = allow_all
             token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
             async with under(house, token) as gone, under(house, other) as stays:
                 await gone.call("agents.list")
@@ -251,7 +280,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
 def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             async with under(house, house.gateway.grants.issue(RUN, seconds=0.3)) as client:
                 with pytest.raises(ConnectionGone):
                     while True:
@@ -264,7 +293,7 @@ def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
 def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+            house.gateway.grants.decide = allow_all
             token = house.gateway.grants.issue(RUN, seconds=60)
             node = under(house, token, who=NODE, role="node", signer=DeviceIdentity(b"\7" * 32))
             for client in (
@@ -363,7 +392,7 @@ def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
     caller = Caller(kind="agent", name="run", session=SESSION, grant=grant)
     before = repr(given)
 
-    made = RunGrants(denial_reason=allow_all).restrict_call(
+    made = RunGrants(decide=allow_all).restrict_call(
         RpcMethod(method, WRITE, None),  # type: ignore[arg-type]
         _request(caller, method, given),
     )
@@ -383,7 +412,7 @@ def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
     assert (caller.kind, caller.entry_point, caller.grant) == ("agent", "mcp", Grant())
     assert caller.scopes == {READ, WRITE}
 
-    made = RunGrants(denial_reason=allow_all).restrict_call(
+    made = RunGrants(decide=allow_all).restrict_call(
         RpcMethod("send", scope, None),  # type: ignore[arg-type]
         _request(caller, "send", {}),
     )
@@ -426,23 +455,23 @@ def test_each_use_of_a_tool_goes_on_record_once(
 ) -> None:
     seen: list[tuple[str, str, float]] = []
 
-    def clerk(caller: Caller, tool: str, arguments: Json, how: str, seconds: float) -> None:
-        seen.append((tool, how, seconds))
+    def record(call: GrantedCall, how: str, seconds: float) -> None:
+        seen.append((call.tool, how, seconds))
 
-    office = RunGrants(denial_reason=lambda _, tool: "no" if tool in refused else None, record_use=clerk)
-    office.record_call(RUN, method, {}, outcome=outcome, seconds=1.5)
+    office = RunGrants(decide=lambda _, tool: PolicyDecision(tool not in refused, "rule"), record_use=record)
+    office.record_call(office.evaluate(RUN, method, {}), outcome=outcome, seconds=1.5)
 
     assert seen == ([] if recorded is None else [(recorded, outcome, 1.5)])
 
 
 def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
-    office = RunGrants(denial_reason=lambda _, tool: f"{tool} is closed")
+    office = RunGrants(decide=lambda _, tool: PolicyDecision(False, f"{tool} is closed"))
 
     with pytest.raises(RpcError, match="gateway_config_get is closed") as caught:
-        office.check_call(RUN, _request(RUN, "config.get", {}))
+        office.check_call(office.evaluate(RUN, "config.get", {}))
 
     assert caught.value.details == {"code": "TOOL_DENIED", "method": "config.get"}
-    assert RunGrants().denial_reason(RUN, "send") == "send is refused: no rules were given"
+    assert RunGrants().decide(RUN, "send").reason == "send is refused: no rules were given"
 
 
 def test_4096_grants_at_once_each_for_a_day_at_the_most() -> None:
@@ -518,7 +547,7 @@ runs = st.builds(
 
 @given(configs, runs)
 def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Caller) -> None:
-    office = RunGrants(denial_reason=ConfigPolicy(from_config(config)).refusal_reason)
+    office = RunGrants(decide=ConfigPolicy(from_config(config)).decide_own_tool)
     caller = grants.grant_caller(run)
     told = {"REMOTECLAW_TOOLS": ",".join(office.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
     listed = set(registered(told))
@@ -529,7 +558,7 @@ def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Calle
             served = tools_for_request(method, call.params)
             permitted = True
             try:
-                office.restrict_call(RpcMethod(method, WRITE, None), call)  # type: ignore[arg-type]
+                office.check_call(office.evaluate(caller, method, call.params))
             except RpcError:
                 permitted = False
             assert permitted == bool(served & listed), (method, action, served & listed)

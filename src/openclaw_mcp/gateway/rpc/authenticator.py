@@ -67,7 +67,7 @@ class AuthResult(Struct, frozen=True, kw_only=True):
     def policy_caller(self) -> Caller | None:
         """The caller whose tool rules bind this connection: a run's, or that of the session an operator's client named;
         None for an operator or a node of its own."""
-        return self.caller if self.caller.acts_in_session else None
+        return self.caller if self.caller.acts_in_session or self.grant is not None else None
 
 
 class HandshakeRefused(Exception):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core.claw_methods import GrantedCall
 from ...core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ...core.model import Caller, Json
 from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, scope_error
@@ -137,8 +138,10 @@ class RpcConnection:
     async def _run_request(self, request: RequestFrame) -> None:
         begun = time.perf_counter()
         outcome = "cancelled"
+        granted: GrantedCall | None = None
         try:
-            result = await self._invoke(self._select_method(request), request)
+            granted = self._evaluate(request)
+            result = await self._invoke(self._select_method(request), request, granted)
             outcome = "ok"
             self._unauthorized_calls = 0
             self.send(gateway_frames.encode_response(request.id, result))
@@ -150,20 +153,26 @@ class RpcConnection:
             logger.exception("rpc: method %s failed", request.method)
             self.send(gateway_frames.encode_error(request.id, RpcError("internal error", kind="UNAVAILABLE")))
         finally:
-            self._record(request, outcome, time.perf_counter() - begun)
+            self._record(request, granted, outcome, time.perf_counter() - begun)
             self._running -= 1
             if self._paused and self._running < MAX_RUNNING // 2:
                 self._paused = False
                 self.socket.alive = True
                 self.socket.resume()
 
-    def _record(self, request: RequestFrame, outcome: str, seconds: float) -> None:
+    def _evaluate(self, request: RequestFrame) -> GrantedCall | None:
+        """The rules about tools are asked here alone, for the check of the call and for its audit."""
+        caller = self.auth.policy_caller
+        if caller is None:
+            return None
+        params = request.params if isinstance(request.params, dict) else {}
+        return self._services.grants.evaluate(caller, request.method, params)
+
+    def _record(self, request: RequestFrame, granted: GrantedCall | None, outcome: str, seconds: float) -> None:
         name = request.method if request.method in self._services.methods else "unknown"
         self._services.metrics.record_request(name, outcome, seconds)
-        caller = self.auth.policy_caller
-        if caller is not None:
-            params = request.params if isinstance(request.params, dict) else {}
-            self._services.grants.record_call(caller, request.method, params, outcome=outcome, seconds=seconds)
+        if granted is not None:
+            self._services.grants.record_call(granted, outcome=outcome, seconds=seconds)
 
     def _select_method(self, request: RequestFrame) -> RpcMethod:
         """The method, if this caller may call it now. Raises RpcError."""
@@ -198,7 +207,7 @@ class RpcConnection:
                 details={"method": method, "limit": f"{limit} per 60s"},
             )
 
-    async def _invoke(self, method: RpcMethod, request: RequestFrame) -> Any:
+    async def _invoke(self, method: RpcMethod, request: RequestFrame, granted: GrantedCall | None) -> Any:
         params: Any = {} if request.params is None else request.params
         if not isinstance(params, dict):
             raise RpcError(f"invalid {request.method} params: must be object")
@@ -206,9 +215,9 @@ class RpcConnection:
             method=request.method, params=params, caller=self.caller, peer=RequestPeer(self, request.id, None)
         )
         grants, grant = self._services.grants, self.auth.grant
+        if granted is not None:
+            grants.check_call(granted)
         if grant is None:
-            if call.policy_caller is not None:
-                grants.check_call(call.policy_caller, call)
             return await method.handle(call)
         call = grants.restrict_call(method, call)
         with grants.track_effects(grant, call) as recorder:

@@ -79,7 +79,7 @@ class GatewayServer:
         self.publish = self.connections.publish
         self.status = GatewayStatus(folder)
         self.pairing = DevicePairing(pairing_store or FilePairingStorage(folder / "pairing.json"))
-        self.grants = RunGrants(denial_reason=policy.refusal_reason, record_use=GrantAudit(policy, audit, digest_key))
+        self.grants = RunGrants(decide=policy.decide_own_tool, record_use=GrantAudit(audit, digest_key))
         self.access = HttpAccess(token, hosts=hosts, accepts_remote=accepts_remote, bind_session=sessions.bind)
         self.rpc_server = RpcServer(
             Authenticator(
