@@ -4,12 +4,13 @@ import asyncio
 import hmac
 import re
 import time
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.clock import now_ms
+from ...core.json_values import drop_none
 from ...core.model import Caller
 from ...core.rpc import RpcError, has_scope
 from ...core.session_target import BindSession, SessionAddress, bind_by_key
@@ -225,7 +226,8 @@ class Authenticator:
             return await self._pairing.approve_silently(connect, proof.id, public_key=public_key, remote_ip=remote)
         request = self._pairing.request(connect, proof.id, public_key=public_key, remote_ip=remote)
         requirement, hint = _PAIRING_MESSAGES[reason]
-        details: dict[str, Any] = {
+        approved = None if known is None else sorted({s for role in known.roles for s in known.grants[role].scopes})
+        details = {
             "code": "PAIRING_REQUIRED",
             "reason": reason,
             "requestId": request.request_id,
@@ -236,12 +238,11 @@ class Authenticator:
             "deviceId": request.device_id,
             "requestedRole": request.role,
             "requestedScopes": request.scopes,
+            "approvedRoles": None if known is None else known.roles,
+            "approvedScopes": approved,
         }
-        if known is not None:
-            details["approvedRoles"] = known.roles
-            details["approvedScopes"] = sorted({s for role in known.roles for s in known.grants[role].scopes})
         message = f"pairing required: {requirement}"
-        error = RpcError(message, kind="NOT_PAIRED", details=details)
+        error = RpcError(message, kind="NOT_PAIRED", details=drop_none(details))
         raise HandshakeRefused(error, close_reason=f"{message} (requestId: {request.request_id})")
 
     def _refuse(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...core.claw_methods import GrantedCall
 from ...core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, scope_error
 from ...net.gateway_client.handshake import EPHEMERAL_MODES
 from ...net.tasks import Tasks
@@ -28,6 +28,28 @@ MAX_RUNNING: Final = 256  # requests of one connection at work; beyond, we stop 
 MAX_UNAUTHORIZED: Final = 10  # wrong-role calls in a row; one more and the connection is closed
 
 logger = logging.getLogger(__name__)
+
+
+class PresenceEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A connection, or the gateway itself, as `system-presence` lists it."""
+
+    host: str
+    version: str
+    platform: str
+    mode: str
+    reason: str
+    text: str
+    ts: int
+    client_id: str | None = None
+    roles: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
+    online_since: int | None = None
+    ip: str | None = None
+    device_family: str | None = None
+    model_identifier: str | None = None
+    time_zone: str | None = None
+    device_id: str | None = None
+    instance_id: str | None = None
 
 
 class RpcServices(Struct, frozen=True, kw_only=True):
@@ -106,9 +128,9 @@ class RpcConnection:
 
     # ---- the socket's listener -----------------------------------------------------------------------------------
 
-    def start(self, request_id: str, hello: Json, early_messages: Sequence[bytes]) -> None:
-        """Answer `connect`, then the requests that came behind it."""
-        self.send(gateway_frames.encode_response(request_id, hello))
+    def start(self, hello: bytes, early_messages: Sequence[bytes]) -> None:
+        """Answer `connect` with this frame, then the requests that came behind it."""
+        self.send(hello)
         for message in early_messages:
             self.on_message(message)
         if not self._paused:
@@ -265,29 +287,25 @@ def to_rpc_error(error: OpenClawError) -> RpcError:
     return RpcError(str(error), kind="UNAVAILABLE")
 
 
-def presence_entry(connection: RpcConnection) -> Json:
-    """A connection as `system-presence` lists it."""
-    connect = connection.auth.connect
-    client = connect.client
-    entry: Json = {
-        "host": client.display_name or client.id,
-        "clientId": client.id,
-        "version": client.version,
-        "platform": client.platform,
-        "mode": client.mode,
-        "reason": "connect",
-        "roles": [connect.role],
-        "scopes": list(connect.scopes),
-        "text": f"Node: {client.display_name or client.id} · mode {client.mode}",
-        "onlineSince": connection.since_ms,
-        "ts": connection.since_ms,
-    }
-    optional = {
-        "ip": None if connection.peer_info.is_local else connection.peer_info.address,
-        "deviceFamily": client.device_family,
-        "modelIdentifier": client.model_identifier,
-        "timeZone": client.time_zone,
-        "deviceId": connect.device.id if connect.device else None,
-        "instanceId": client.instance_id,
-    }
-    return entry | {key: value for key, value in optional.items() if value is not None}
+def presence_entry(connection: RpcConnection) -> PresenceEntry:
+    connect, client = connection.auth.connect, connection.auth.connect.client
+    name = client.display_name or client.id
+    return PresenceEntry(
+        host=name,
+        client_id=client.id,
+        version=client.version,
+        platform=client.platform,
+        mode=client.mode,
+        reason="connect",
+        roles=(connect.role,),
+        scopes=connect.scopes,
+        text=f"Node: {name} · mode {client.mode}",
+        online_since=connection.since_ms,
+        ts=connection.since_ms,
+        ip=None if connection.peer_info.is_local else connection.peer_info.address,
+        device_family=client.device_family,
+        model_identifier=client.model_identifier,
+        time_zone=client.time_zone,
+        device_id=connect.device.id if connect.device else None,
+        instance_id=client.instance_id,
+    )

@@ -152,7 +152,9 @@ class RunGrants:
     def evaluate(self, caller: Caller, method: str, params: Json) -> GrantedCall:
         """The tool a request of this caller counts as, and whether it is allowed: the first that is, of those the
         method serves; else the first."""
-        tools = _candidate_tools(method, params) or [method]
+        served = tools_for_request(method, params)
+        # The tool that uses this method alone comes first: its refusal is the one shown.
+        tools = sorted(served, key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool)) or [method]
         refused: PolicyDecision | None = None
         for tool in tools:
             decision = self.decide(caller, tool) if tool in METHODS_BY_TOOL else NO_TOOL
@@ -191,11 +193,6 @@ class RunGrants:
         return grant.effects.track(call)
 
 
-def _candidate_tools(method: str, params: Json) -> list[str]:
-    """The tools a request may be for. The one that uses this method alone comes first: its refusal is the one shown."""
-    return sorted(tools_for_request(method, params), key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool))
-
-
 def grant_caller(caller: Caller) -> Caller:
     """The caller of a connection under a grant: the run's agent, with RPC scopes instead of its own."""
     return replace(caller, kind="agent", scopes=GRANT_SCOPES, entry_point="mcp", grant=caller.grant or Grant())
@@ -209,7 +206,7 @@ def _own_session_params(call: RpcCall) -> Json:
     """The parameters for the run's session; a message without an address goes to its conversation."""
     if call.method not in OWN_SESSION_METHODS:
         return call.params
-    params: Json = {**call.params, "sessionKey": call.caller.session}
+    params = {**call.params, "sessionKey": call.caller.session}
     grant = call.caller.grant
     if grant is None or call.method.startswith("sessions."):
         return params
@@ -224,7 +221,7 @@ def _own_session_params(call: RpcCall) -> Json:
 def _fill_conversation(params: Json, grant: Grant) -> None:
     """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
     inner = params.get("params")
-    address: Json = dict(inner) if isinstance(inner, dict) else params
+    address = dict(inner) if isinstance(inner, dict) else params
     if not any(address.get(name) for name in ("to", "target", "targets", "channelId")):
         thread = {"threadId": grant.thread} if grant.thread and not address.get("threadId") else {}
         address |= {"to": grant.to} | thread

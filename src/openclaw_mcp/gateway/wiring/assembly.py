@@ -273,7 +273,7 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
             restart,
             session_status,
             completions,
-            AttachMethods(grants, url=address, sessions=callers),
+            AttachMethods(grants=grants, url=address, sessions=callers),
             *channels.rpc_modules,
             cron,
         )

@@ -25,6 +25,7 @@ from ...tools.policy_rules import PolicyRules
 from ...tools.registry import ToolRegistry
 from ...tools.rpc_methods import ToolMethods
 from ..rpc.authenticator import Authenticator
+from ..rpc.connection import PresenceEntry
 from ..rpc.connections import Connections
 from ..rpc.devices import DeviceMethods
 from ..rpc.grants import RunGrants
@@ -142,5 +143,5 @@ class GatewayServer:
     async def _publish_health(self) -> None:
         self.rpc_server.publish_health()
 
-    async def _presence(self, call: RpcCall) -> Sequence[Json]:
+    async def _presence(self, call: RpcCall) -> Sequence[PresenceEntry]:
         return self.rpc_server.list_presence()

@@ -17,6 +17,7 @@ from ...core.repositories import SessionRepository
 from ...core.rpc import ADMIN, READ, RpcCall, RpcMethod, RpcModule
 from ...core.sessions import RunEnded, RunEvent, SessionQuery, now_ms
 from ...net.gateway_client.identity import DeviceIdentity
+from ..rpc.connection import PresenceEntry
 from ..rpc.server import redact_health
 from .process_stats import EventLoopMonitor, machine_info, resident_memory
 
@@ -124,19 +125,19 @@ class GatewayStatus:
             snapshot |= {"configPath": config_path, "stateDir": str(self._folder), "authMode": "token"}
         return snapshot
 
-    def presence(self) -> Json:
+    def presence(self) -> PresenceEntry:
         host = socket.gethostname()
-        return {
-            "host": host,
-            "version": self.version,
-            "platform": f"{platform.system().lower()} {platform.release()}",
-            "deviceFamily": platform.system(),
-            "mode": "gateway",
-            "reason": "self",
-            "instanceId": self._instance_id,
-            "text": f"Gateway: {host} · app {self.version} · mode gateway · reason self",
-            "ts": now_ms(),
-        }
+        return PresenceEntry(
+            host=host,
+            version=self.version,
+            platform=f"{platform.system().lower()} {platform.release()}",
+            device_family=platform.system(),
+            mode="gateway",
+            reason="self",
+            instance_id=self._instance_id,
+            text=f"Gateway: {host} · app {self.version} · mode gateway · reason self",
+            ts=now_ms(),
+        )
 
     def _process(self) -> Json:
         return {
