@@ -22,6 +22,7 @@ from openclaw_mcp.core.sessions import (
     RunRequest,
     RunResult,
     RunStatus,
+    RunUsage,
     Session,
 )
 from openclaw_mcp.store.events import queue_events
@@ -350,21 +351,23 @@ def test_how_a_run_ended_is_told_of_it_and_of_its_session(
 
 def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where: str) -> None:
     async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async def end(run_id: str, **more: object) -> Session:
+        async def end(run_id: str, result: RunResult, resume: str | None = None) -> Session:
             await book.admit(asking(run_id))
-            outcome = RunOutcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
+            outcome = RunOutcome(status="ok", stop_reason="stop", result=result, resume=resume)
             done = await finished(book, run_id, outcome)
-            assert done.run.result == RunResult()
+            assert done.run.result == result
             assert await SqlSessionRepository(store).get(KEY) == done.session
             return done.session
 
-        used = await end("r1", input_tokens=1, output_tokens=10, provider="p", model="m", resume="thread-1")
+        used = await end(
+            "r1", RunResult(usage=RunUsage(input=1, output=10), provider="p", model="m"), resume="thread-1"
+        )
         assert (used.input_tokens, used.output_tokens) == (1, 10)
         assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
-        used = await end("r2", input_tokens=2, output_tokens=20)
+        used = await end("r2", RunResult(usage=RunUsage(input=2, output=20)))
         assert (used.input_tokens, used.output_tokens) == (3, 30)
         assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
-        used = await end("r3", provider="q", model="n", resume="")
+        used = await end("r3", RunResult(provider="q", model="n"), resume="")
         assert (used.model_provider, used.model, used.entry) == ("q", "n", {"resume": ""})
 
     on(where, story)

@@ -284,10 +284,6 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     error: str | None = None
     result: RunResult = RunResult()
     drafts: tuple[MessageDraft, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int = 0
-    provider: str | None = None
-    model: str | None = None
     resume: str | None = None
     """The runtime's id of the conversation. None keeps the stored one; an empty text drops it."""
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
+from ..core.json_values import drop_none
 from ..core.sessions import (
     MessageDraft,
     NewSession,
@@ -221,36 +222,22 @@ def append_to_transcript(
     if not drafts and not changes:
         return session, ()
     at = next_update_time(session)
-    rows = [_message_columns(session, draft, index, at) for index, draft in enumerate(drafts)]
-    for row in rows:
-        _INSERT_MESSAGE.run(connection, row)
-    session = update_session(connection, session.position, **changes, **_transcript_columns(session, drafts, at))
     added = tuple(
         TranscriptMessage(
-            session_key=session.key,
-            body=draft.body,
-            **{name: row[name] for name in ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")},
+            uid=new_id(), session_key=session.key, epoch=session.epoch, seq=session.message_count + 1 + index,
+            role=draft.role, body=draft.body, at=at, run_id=draft.run_id, idempotency_key=draft.idempotency_key,
         )
-        for row, draft in zip(rows, drafts, strict=True)
-    )
-    return session, added
+        for index, draft in enumerate(drafts)
+    )  # fmt: skip
+    for message, draft in zip(added, drafts, strict=True):
+        row = {name: getattr(message, name) for name in _MESSAGE_COLUMNS}
+        text = draft.text.replace("\0", "")  # PostgreSQL's text can't hold it
+        _INSERT_MESSAGE.run(connection, {**row, "session": session.position, "body": to_json(draft.body), "text": text})
+    columns = {**changes, **_transcript_columns(session, drafts, at)}
+    return update_session(connection, session.position, **columns), added
 
 
-def _message_columns(session: Session, draft: MessageDraft, index: int, at: int) -> dict[str, Any]:
-    return {
-        "session": session.position,
-        "epoch": session.epoch,
-        "seq": session.message_count + 1 + index,
-        "uid": new_id(),
-        "role": draft.role,
-        "at": at,
-        "run_id": draft.run_id,
-        "idempotency_key": draft.idempotency_key,
-        "body": to_json(draft.body),
-        "text": draft.text.replace("\0", ""),  # PostgreSQL's text can't hold it
-    }
-
-
+_MESSAGE_COLUMNS = ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")
 _INSERT_MESSAGE = PreparedStatement(messages.insert())
 _SELECT_BY_IDEMPOTENCY = PreparedStatement(
     select(messages.c.id).where(
@@ -270,11 +257,12 @@ def _transcript_columns(session: Session, drafts: Sequence[MessageDraft], at: in
     """The columns of the session that describe its transcript."""
     shown = [d.text for d in drafts if d.text and d.role != "toolResult"]
     first = next((d.text for d in drafts if d.role == "user" and d.text), None)
-    values: dict[str, Any] = {"message_count": session.message_count + len(drafts), "updated_at": at}
-    if shown:
-        values["preview"] = shown[-1].replace("\0", "")[:PREVIEW_LENGTH]
-    if first is not None:
-        values["last_interaction_at"] = at
-        if session.title is None:
-            values["title"] = first.replace("\0", "")[:PREVIEW_LENGTH]
-    return values
+    title = None if first is None or session.title is not None else first.replace("\0", "")[:PREVIEW_LENGTH]
+    values = {
+        "message_count": session.message_count + len(drafts),
+        "updated_at": at,
+        "preview": shown[-1].replace("\0", "")[:PREVIEW_LENGTH] if shown else None,
+        "last_interaction_at": None if first is None else at,
+        "title": title,
+    }
+    return drop_none(values)
