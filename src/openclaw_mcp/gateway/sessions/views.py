@@ -97,35 +97,18 @@ def _session_fields(session: Session, agent: Json, active: Sequence[str], at: in
     entry, kind = session.entry, session.classification
     chat = "group" if kind == "group" else "direct"
     row = {
-        **entry,
-        **agent,
-        "key": session.key,
-        "sessionId": session.session_id,
-        "agentId": session.agent_id,
-        "kind": chat,
-        "classification": kind,
-        "chatType": chat,
-        "isMain": kind == "main",
-        "isBackground": kind in BACKGROUND_KINDS,
-        "visibility": "shared",
-        "sharingRole": "admin",
-        "archived": session.archived,
-        "pinned": session.pinned,
-        "unread": session.unread,
-        "lifecycleRevision": session.revision,
-        "abortedLastRun": session.status == "killed",
-        "inputTokens": session.input_tokens,
-        "outputTokens": session.output_tokens,
-        "totalTokens": session.input_tokens + session.output_tokens,
-        "totalTokensFresh": True,
-        "createdAt": session.created_at,
-        "updatedAt": session.updated_at,
-        "hasActiveRun": bool(active),
-        "activeRunIds": list(active),
-        "snapshotAt": at,
-        "effectiveQueueMode": "steer",
-        "spawnDepth": session.spawn_depth or 0,
-    }
+        **entry, **agent,
+        "key": session.key, "sessionId": session.session_id, "agentId": session.agent_id,
+        "kind": chat, "chatType": chat, "classification": kind, "isMain": kind == "main",
+        "isBackground": kind in BACKGROUND_KINDS, "visibility": "shared", "sharingRole": "admin",
+        "archived": session.archived, "pinned": session.pinned, "unread": session.unread,
+        "lifecycleRevision": session.revision, "abortedLastRun": session.status == "killed",
+        "inputTokens": session.input_tokens, "outputTokens": session.output_tokens,
+        "totalTokens": session.input_tokens + session.output_tokens, "totalTokensFresh": True,
+        "createdAt": session.created_at, "updatedAt": session.updated_at, "snapshotAt": at,
+        "hasActiveRun": bool(active), "activeRunIds": list(active),
+        "effectiveQueueMode": "steer", "spawnDepth": session.spawn_depth or 0,
+    }  # fmt: skip
     for name, field in OPTIONAL_FIELDS:
         value = getattr(session, field)
         if value is not None:
@@ -146,21 +129,13 @@ def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
     card = next((card for card in roster.agents if card.id == agent_id), None)
     provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
     return {
-        "modelProvider": provider,
-        "model": model,
-        "modelOverrideSource": None,
+        "modelProvider": provider, "model": model, "modelOverrideSource": None,
         "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NO_PLACEMENT},
-        "runtimeSelectionLocked": False,
-        "thinkingLevels": [{"id": "off", "label": "off"}],
-        "thinkingOptions": ["off"],
-        "thinkingDefault": "off",
-        "effectiveFastMode": False,
-        "effectiveFastModeSource": "default",
-        "fastAutoOnSeconds": 60,
+        "runtimeSelectionLocked": False, "permissionModePending": False, "createdVia": "operator",
+        "thinkingLevels": [{"id": "off", "label": "off"}], "thinkingOptions": ["off"], "thinkingDefault": "off",
+        "effectiveFastMode": False, "effectiveFastModeSource": "default", "fastAutoOnSeconds": 60,
         "effectiveResponseUsage": "off",
-        "permissionModePending": False,
-        "createdVia": "operator",
-    }
+    }  # fmt: skip
 
 
 def placeholder_row(key: str, classification: str, roster: AgentRoster) -> SessionRow:

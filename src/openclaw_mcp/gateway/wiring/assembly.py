@@ -145,7 +145,9 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         policy = ConfigPolicy(_read_rules(config.current))
         servers = await enter(McpServers(registry, current().mcp.servers))
         apps = stack.enter_context(AppToolSources(registry, options.apps, roster))
-        callers = SessionCallers(SqlSessionRepository(store), policy, apps, roster=roster, config=current)
+        callers = SessionCallers(
+            sessions=SqlSessionRepository(store), policy=policy, apps=apps, roster=roster, config=current
+        )
         gateway = GatewayServer(
             folder,
             options.token,
@@ -235,7 +237,7 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         restart = InPlaceRestart(lambda: config.current, lambda: runs.is_idle, is_restart=options.is_restart)
         session_status = SessionStatus(sessions, store.location, roster)
         completions = ChatCompletionsApi(
-            runs,
+            runs=runs,
             roster=roster,
             has_token=gateway.access.has_token,
             is_enabled=lambda: current().gateway.http.endpoints.chat_completions.enabled,

@@ -3,15 +3,15 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...core.agent import AgentEvent, Turn
 from ...core.agents import AgentRoster
 from ...core.model import Caller
 from ...core.ports import AgentRuntime, GrantIssuer
+from .model_runtimes import LazyRuntime
 
 if TYPE_CHECKING:
     # Only for types: a gateway without CLI agents does not load them.
@@ -39,7 +39,7 @@ async def cli_runtimes(
     factory = _CliAgentFactory(state, roster, url, grants, allowed_tools)
     await asyncio.to_thread(factory.remove_leftovers)
     try:
-        yield {name: _LazyCliRuntime(name, factory) for name in CLI_NAMES}
+        yield {name: LazyRuntime(name, factory.get_agent) for name in CLI_NAMES}
     finally:
         await asyncio.to_thread(factory.close)
 
@@ -58,6 +58,7 @@ class _CliAgentFactory:
         self._state, self._roster, self._url = state, roster, url
         self._grants, self._allowed_tools = grants, allowed_tools
         self._context: CliRuntimeContext | None = None
+        self._agents: dict[str, CliAgent] = {}
         self._closers: list[Callable[[], None]] = []
 
     def remove_leftovers(self) -> None:
@@ -71,7 +72,9 @@ class _CliAgentFactory:
         for close in self._closers:
             close()
 
-    def create_agent(self, name: str) -> "CliAgent":
+    def get_agent(self, name: str) -> "CliAgent":
+        if name in self._agents:
+            return self._agents[name]
         # Here for start-up: none of this is needed until a CLI is asked.
         from ..agents.cli.claude import ClaudeAdapter
         from ..agents.cli.codex import CodexAdapter
@@ -82,7 +85,7 @@ class _CliAgentFactory:
         adapters = {each.id: each for each in (ClaudeAdapter, GeminiAdapter, CodexAdapter, OpenCodeAdapter)}
         if self._context is None:
             self._context = self._create_context()
-        return CliAgent(adapters[name](), self._context)
+        return self._agents.setdefault(name, CliAgent(adapters[name](), self._context))
 
     def _create_context(self) -> "CliRuntimeContext":
         # Here for start-up, as above.
@@ -111,27 +114,6 @@ class _CliAgentFactory:
             guard=reaper,
             slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
         )
-
-
-class _LazyCliRuntime:
-    """A runtime that is loaded when it is first used."""
-
-    def __init__(self, name: str, factory: _CliAgentFactory) -> None:
-        self.id = name
-        self._factory = factory
-        self._agent: CliAgent | None = None
-
-    @property
-    def media_types(self) -> tuple[str, ...]:
-        return self._load().media_types
-
-    def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        return self._load().run(turn)
-
-    def _load(self) -> "CliAgent":
-        if self._agent is None:
-            self._agent = self._factory.create_agent(self.id)
-        return self._agent
 
 
 def _server_command() -> tuple[str, ...]:

@@ -66,23 +66,15 @@ def machine_info(folder: Path) -> Json:
     pages = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
     free = os.sysconf("SC_AVPHYS_PAGES") * PAGE_SIZE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
     return {
-        "machineName": socket.gethostname(),
-        "hostname": socket.gethostname(),
-        "platform": sys.platform,
-        "release": release,
+        "machineName": socket.gethostname(), "hostname": socket.gethostname(), "pid": os.getpid(),
+        "platform": sys.platform, "release": release, "osLabel": f"{system} {release}",
         "arch": {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
-        "osLabel": f"{system} {release}",
         "nodeVersion": f"python {platform.python_version()}",
-        "pid": os.getpid(),
-        "cpuCount": os.cpu_count() or 1,
-        "loadAverage": list(os.getloadavg()),
-        "memoryTotalBytes": pages,
-        "memoryFreeBytes": free,
+        "cpuCount": os.cpu_count() or 1, "loadAverage": list(os.getloadavg()),
+        "memoryTotalBytes": pages, "memoryFreeBytes": free,
         "disks": [{"path": str(folder), "totalBytes": disk.total, "availableBytes": disk.free}],
-        "diskTotalBytes": disk.total,
-        "diskAvailableBytes": disk.free,
-        "diskPath": str(folder),
-    }
+        "diskTotalBytes": disk.total, "diskAvailableBytes": disk.free, "diskPath": str(folder),
+    }  # fmt: skip
 
 
 def host_names() -> frozenset[str]:
