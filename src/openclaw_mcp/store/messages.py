@@ -240,21 +240,15 @@ def _insert_inbound(connection: Connection, items: Sequence[tuple[InboundMessage
     ]
 
 
+_SAME_OUTBOX_COLUMNS = ("id", "uid", "key", "origin", "status", "created_at", "tries", "due_at", "error", "session")
+
+
 def _outbox_message_from_row(row: Row[Any]) -> OutboxMessage:
     return OutboxMessage(
-        id=row.id,
-        uid=row.uid,
-        key=row.key,
+        **{name: getattr(row, name) for name in _SAME_OUTBOX_COLUMNS},
         address=ChatAddress(channel=row.channel, account=row.account, to=row.to, thread=row.thread),
         parts=_decode_messages(row.letters),
-        origin=row.origin,
-        status=row.status,
-        created_at=row.created_at,
-        tries=row.tries,
-        due_at=row.due_at,
         receipts=_decode_receipts(row.receipts),
-        error=row.error,
-        session=row.session,
         poll=None if row.poll is None else _decode_poll(row.poll),
     )
 

@@ -96,26 +96,20 @@ SELECT_RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agen
 )
 
 
+_SAME_RUN_COLUMNS = (
+    "run_id", "session_id", "agent_id", "status", "mode", "message", "accepted_at", "timeout_ms", "owner", "started_at",
+    "ended_at", "stop_reason", "error", "merged_into",
+)  # fmt: skip
+"""Columns of `SELECT_RUN` that a run has as they are."""
+
+
 def run_from_row(row: Row[Any]) -> Run:
     return Run(
-        run_id=row.run_id,
+        **{name: getattr(row, name) for name in _SAME_RUN_COLUMNS},
         session_key=row.key,
-        session_id=row.session_id,
-        agent_id=row.agent_id,
-        status=row.status,
-        mode=row.mode,
-        message=row.message,
-        accepted_at=row.accepted_at,
         options=_decode_options(row.options),
         attachments=_decode_attachments(row.attachments),
-        timeout_ms=row.timeout_ms,
-        owner=row.owner,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        stop_reason=row.stop_reason,
-        error=row.error,
         result=_decode_result(row.result or "{}"),
-        merged_into=row.merged_into,
     )
 
 
@@ -157,15 +151,8 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
     if found is not None:
         return found, False
     at = now_ms()
-    values = {
-        **{name: getattr(new, name) for name in ("key", "agent_id", "classification", "label", "display_name")},
-        **{name: getattr(new, name) for name in ("parent_key", "spawned_by", "spawn_depth")},
-        "session_id": new_id(),
-        "revision": new_id(),
-        "created_at": at,
-        "updated_at": at,
-        "entry": to_json(new.entry),
-    }
+    own = {"session_id": new_id(), "revision": new_id(), "created_at": at, "updated_at": at}
+    values = {**msgspec.structs.asdict(new), **own, "entry": to_json(new.entry)}
     rows = _insert_session(connection.dialect.name).tuples(connection, values)
     if rows:
         adjust_session_count(connection, new.agent_id, archived=False, delta=1)

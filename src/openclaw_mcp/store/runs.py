@@ -73,12 +73,14 @@ class SqlRunRepository(SqlRepository):
             session, made = ensure_session(connection, request.session)
             busy, waiting, cut = (None, [], []) if made else self._load_open_runs(connection, session)
             if len(waiting) >= QUEUE_CAP:
-                raise _queue_full_error(session)
+                text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
+                raise RpcError(text, kind="UNAVAILABLE", retryable=True)
             now = busy is None and not waiting
             run = self._insert(connection, session, request, start_now=now)
             if busy is not None:
                 return RunAdmission(run=run, is_new=True, blocking_run=busy)  # and so no run was cut short
-            given = _blobs_by_digest(run, request)
+            files = zip(run.attachments, request.attachments, strict=True)
+            given = {stored.sha256: attachment.data or b"" for stored, attachment in files}
             if now:
                 claim = self._begin(connection, session, run, [run], given)
             else:
@@ -123,7 +125,7 @@ class SqlRunRepository(SqlRepository):
             .order_by(messages.c.epoch.desc(), messages.c.seq.desc())
             .limit(MOST_RUN_MESSAGES)
         )
-        rows = await self._store.read(lambda connection: list(connection.execute(newest)))
+        rows = await self._store.fetch(newest)
         return [message_from_row(row, run.session_key) for row in reversed(rows)]
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
@@ -144,7 +146,7 @@ class SqlRunRepository(SqlRepository):
 
     async def has_open_runs(self) -> bool:
         statement = select(runs.c.id).where(runs.c.status.in_(("queued", "running"))).limit(1)
-        return await self._store.read(lambda connection: connection.execute(statement).first() is not None)
+        return await self._store.fetch_first(statement) is not None
 
     async def list_active(self) -> Sequence[Run]:
         return await self._store.read(
@@ -322,15 +324,6 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
         **entry,
     )
     return msgspec.structs.replace(run, **ended, result=used), session, added
-
-
-def _blobs_by_digest(run: Run, request: RunRequest) -> dict[str, bytes]:
-    return {one.sha256: given.data or b"" for one, given in zip(run.attachments, request.attachments, strict=True)}
-
-
-def _queue_full_error(session: Session) -> RpcError:
-    text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
-    return RpcError(text, kind="UNAVAILABLE", retryable=True)
 
 
 def _store_blob(connection: Connection, session: Session, attachment: Attachment) -> StoredAttachment:

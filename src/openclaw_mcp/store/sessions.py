@@ -162,12 +162,8 @@ class SqlSessionRepository(SqlRepository):
 
     async def message(self, key: str, uid: str) -> TranscriptMessage | None:
         statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
-
-        def work(connection: Connection) -> TranscriptMessage | None:
-            row = connection.execute(statement).first()
-            return None if row is None else message_from_row(row, key)
-
-        return await self._store.read(work)
+        row = await self._store.fetch_first(statement)
+        return None if row is None else message_from_row(row, key)
 
     async def search(
         self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int

@@ -55,12 +55,9 @@ class AttachMethods(Struct, frozen=True, kw_only=True):
     async def _grant(self, call: RpcCall, asked: _GrantParams) -> Json:
         session = self.sessions.resolve_key(asked.session_key, None) or asked.session_key
         address = SessionAddress(
-            session=session,
-            channel=asked.channel or "",
-            account=asked.account_id or "",
-            to=asked.to or "",
+            session=session, channel=asked.channel or "", account=asked.account_id or "", to=asked.to or "",
             thread=asked.thread_id or "",
-        )
+        )  # fmt: skip
         grant = replace(
             (await self.sessions.bind(call.caller, address)).session_grant or Grant(agent=session.split(":")[1]),
             owner=asked.sender_is_owner,

@@ -228,19 +228,11 @@ class Authenticator:
         requirement, hint = _PAIRING_MESSAGES[reason]
         approved = None if known is None else sorted({s for role in known.roles for s in known.grants[role].scopes})
         details = {
-            "code": "PAIRING_REQUIRED",
-            "reason": reason,
-            "requestId": request.request_id,
-            "remediationHint": hint,
-            "recommendedNextStep": "wait_then_retry",
-            "retryable": True,
-            "pauseReconnect": False,
-            "deviceId": request.device_id,
-            "requestedRole": request.role,
-            "requestedScopes": request.scopes,
-            "approvedRoles": None if known is None else known.roles,
-            "approvedScopes": approved,
-        }
+            "code": "PAIRING_REQUIRED", "reason": reason, "requestId": request.request_id, "remediationHint": hint,
+            "recommendedNextStep": "wait_then_retry", "retryable": True, "pauseReconnect": False,
+            "deviceId": request.device_id, "requestedRole": request.role, "requestedScopes": request.scopes,
+            "approvedRoles": None if known is None else known.roles, "approvedScopes": approved,
+        }  # fmt: skip
         message = f"pairing required: {requirement}"
         error = RpcError(message, kind="NOT_PAIRED", details=drop_none(details))
         raise HandshakeRefused(error, close_reason=f"{message} (requestId: {request.request_id})")
@@ -275,12 +267,9 @@ def _check_protocol(connect: ConnectParams) -> None:
     if low <= PROTOCOL <= high or probe or older_node:
         return
     details = {
-        "code": "PROTOCOL_MISMATCH",
-        "clientMinProtocol": low,
-        "clientMaxProtocol": high,
-        "expectedProtocol": PROTOCOL,
-        "minimumProbeProtocol": MIN_PROBE_PROTOCOL,
-    }
+        "code": "PROTOCOL_MISMATCH", "clientMinProtocol": low, "clientMaxProtocol": high,
+        "expectedProtocol": PROTOCOL, "minimumProbeProtocol": MIN_PROBE_PROTOCOL,
+    }  # fmt: skip
     raise HandshakeRefused(RpcError("protocol mismatch", details=details), close_code=1002)
 
 
@@ -298,15 +287,9 @@ def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: Challeng
         raise _proof_error("device nonce mismatch", "NONCE_MISMATCH", "device-nonce-mismatch")
     for version in ("v3", "v2"):
         payload = signature_payload(
-            proof.id,
-            connect.client,
-            role=connect.role,
-            scopes=connect.scopes,
-            signed_at=proof.signed_at,
-            token=(connect.auth or Credentials()).signature_secret,
-            nonce=proof.nonce,
-            version=version,
-        )
+            proof.id, connect.client, role=connect.role, scopes=connect.scopes, signed_at=proof.signed_at,
+            token=(connect.auth or Credentials()).signature_secret, nonce=proof.nonce, version=version,
+        )  # fmt: skip
         if identity.is_valid_signature(key, payload, proof.signature):
             return identity.encode_base64url(key)
     raise _proof_error("device signature invalid", "SIGNATURE_INVALID", "device-signature")

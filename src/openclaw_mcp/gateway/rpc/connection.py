@@ -248,30 +248,27 @@ class RpcConnection:
             return result
 
 
-class RequestPeer:
+class RequestPeer(Struct, frozen=True):
     """An `RpcPeer`: the way back for one request."""
 
-    __slots__ = ("_connection", "_recorder", "_request")
-
-    def __init__(self, connection: RpcConnection, request: str, recorder: EffectRecorder | None) -> None:
-        self._connection = connection
-        self._request = request
-        self._recorder = recorder
+    connection: RpcConnection
+    request: str
+    recorder: EffectRecorder | None
 
     @property
     def id(self) -> str:
-        return self._connection.id
+        return self.connection.id
 
     def send_event(self, event: str, payload: Any) -> None:
-        self._connection.send_event(event, payload)
+        self.connection.send_event(event, payload)
 
     def subscriptions(self) -> set[str]:
-        return self._connection.topics
+        return self.connection.topics
 
     async def acknowledge(self, payload: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.on_answer(payload)
-        self._connection.send(gateway_frames.encode_response(self._request, payload))
+        if self.recorder is not None:
+            self.recorder.on_answer(payload)
+        self.connection.send(gateway_frames.encode_response(self.request, payload))
 
 
 def to_rpc_error(error: OpenClawError) -> RpcError:
@@ -291,21 +288,10 @@ def presence_entry(connection: RpcConnection) -> PresenceEntry:
     connect, client = connection.auth.connect, connection.auth.connect.client
     name = client.display_name or client.id
     return PresenceEntry(
-        host=name,
-        client_id=client.id,
-        version=client.version,
-        platform=client.platform,
-        mode=client.mode,
-        reason="connect",
-        roles=(connect.role,),
-        scopes=connect.scopes,
-        text=f"Node: {name} · mode {client.mode}",
-        online_since=connection.since_ms,
-        ts=connection.since_ms,
+        host=name, client_id=client.id, version=client.version, platform=client.platform, mode=client.mode,
+        reason="connect", roles=(connect.role,), scopes=connect.scopes, text=f"Node: {name} · mode {client.mode}",
+        online_since=connection.since_ms, ts=connection.since_ms,
         ip=None if connection.peer_info.is_local else connection.peer_info.address,
-        device_family=client.device_family,
-        model_identifier=client.model_identifier,
-        time_zone=client.time_zone,
-        device_id=connect.device.id if connect.device else None,
-        instance_id=client.instance_id,
-    )
+        device_family=client.device_family, model_identifier=client.model_identifier, time_zone=client.time_zone,
+        device_id=connect.device.id if connect.device else None, instance_id=client.instance_id,
+    )  # fmt: skip

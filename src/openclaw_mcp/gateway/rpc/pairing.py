@@ -265,21 +265,11 @@ class DevicePairing:
     ) -> PairingRequest:
         client = connect.client
         return PairingRequest(
-            request_id=str(uuid.uuid4()),
-            device_id=device,
-            public_key=public_key,
-            client_id=client.id,
-            client_mode=client.mode,
-            platform=client.platform,
-            device_family=client.device_family,
-            display_name=client.display_name,
-            role=connect.role,
-            roles=(connect.role,),
-            scopes=connect.scopes,
-            remote_ip=remote_ip,
-            is_repair=True if self.find(device) else None,
-            ts=now_ms(),
-        )
+            request_id=str(uuid.uuid4()), device_id=device, public_key=public_key, client_id=client.id,
+            client_mode=client.mode, platform=client.platform, device_family=client.device_family,
+            display_name=client.display_name, role=connect.role, roles=(connect.role,), scopes=connect.scopes,
+            remote_ip=remote_ip, is_repair=True if self.find(device) else None, ts=now_ms(),
+        )  # fmt: skip
 
     async def _store_device(self, request: PairingRequest, *, via: Literal["silent", "owner"]) -> PairedDevice:
         async with self._write_lock:

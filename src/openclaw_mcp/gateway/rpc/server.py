@@ -94,12 +94,9 @@ class RpcServer:
         self._tasks = Tasks("rpc")
         self._timers = Tasks("rpc")
         self._services = RpcServices(
-            methods=self._methods,
-            grants=authenticator.grants,
-            rate_limiter=RateLimiter(),
-            metrics=self._metrics,
+            methods=self._methods, grants=authenticator.grants, rate_limiter=RateLimiter(), metrics=self._metrics,
             tasks=self._tasks,
-        )
+        )  # fmt: skip
         self._versions = {"presence": 1, "health": 1}
         self._stopping = False
         authenticator.grants.ended.connect(self._on_grant_end)
@@ -196,27 +193,17 @@ class RpcServer:
             self.count_refusal("full")
             return "the gateway has as many connections as it takes"
         handshake = Handshake(
-            socket,
-            peer,
-            authenticate=self._authenticator.authenticate,
-            admit=self._admit,
-            on_end=self._handshakes.discard,
-            metrics=self._metrics,
-            tasks=self._tasks,
-        )
+            socket, peer, authenticate=self._authenticator.authenticate, admit=self._admit,
+            on_end=self._handshakes.discard, metrics=self._metrics, tasks=self._tasks,
+        )  # fmt: skip
         self._handshakes.add(handshake)
         return handshake
 
     def _admit(self, handshake: Handshake, auth: AuthResult, request_id: str) -> tuple[RpcConnection, bytes]:
         connection = RpcConnection(
-            handshake.id,
-            handshake.socket,
-            auth,
-            handshake.peer_info,
-            since_ms=handshake.since_ms,
-            services=self._services,
-            on_end=self._remove,
-        )
+            handshake.id, handshake.socket, auth, handshake.peer_info, since_ms=handshake.since_ms,
+            services=self._services, on_end=self._remove,
+        )  # fmt: skip
         self._handshakes.discard(handshake)
         self.connections.add(connection)
         try:

@@ -84,15 +84,10 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
         if done is not None:
             return done
         admission = await self._submit(
-            call,
-            key,
-            request.message,
-            run_id=request.idempotency_key or new_id(),
-            mode=mode,
-            attachments=request.attachments,
-            timeout_ms=request.timeout_ms,
+            call, key, request.message, run_id=request.idempotency_key or new_id(), mode=mode,
+            attachments=request.attachments, timeout_ms=request.timeout_ms,
             options=RunOptions(thinking=request.thinking),
-        )
+        )  # fmt: skip
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(

@@ -234,14 +234,9 @@ class _RunStream:
     def _publish_agent(self, stream: str, /, **data: Any) -> None:
         self._seq += 1
         payload = {
-            **self._base,
-            "sessionId": self._run.session_id,
-            "stream": stream,
-            "data": data,
-            "seq": self._seq,
-            "ts": now_ms(),
-            "isHeartbeat": False,
-        }
+            **self._base, "sessionId": self._run.session_id, "stream": stream, "data": data, "seq": self._seq,
+            "ts": now_ms(), "isHeartbeat": False,
+        }  # fmt: skip
         topic = TOOL_EVENTS_TOPIC if stream in ("item", "tool") else None
         self._publish(RpcEvent(name="agent", payload=payload, topic=topic))
 

@@ -201,15 +201,10 @@ def terminal_fields(run: Run) -> Json:
     model = {"provider": result.provider, "model": result.model}
     reply = {"disposition": "visible", "text": result.text} if result.text else {"disposition": "silent"}
     receipt = {
-        "runId": run.run_id,
-        "sessionId": run.session_id,
-        "turnId": run.run_id,
-        "requested": model,
-        "effective": {**model, "responseModel": result.model},
-        "successfulToolNames": result.tools,
-        "rerouted": False,
+        "runId": run.run_id, "sessionId": run.session_id, "turnId": run.run_id, "requested": model,
+        "effective": {**model, "responseModel": result.model}, "successfulToolNames": result.tools, "rerouted": False,
         "terminalDisposition": reply["disposition"],
-    }
+    }  # fmt: skip
     return {"terminalReply": reply, "terminalReceipt": receipt}
 
 

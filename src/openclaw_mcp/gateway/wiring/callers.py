@@ -76,12 +76,6 @@ class SessionCallers(Struct, frozen=True, kw_only=True):
     def _empty_session(self, key: str) -> Session:
         """A session of that key as it would be before its first message."""
         return Session(
-            key=key,
-            agent_id=session_keys.split_key(key)[0],
-            session_id="",
-            epoch=0,
-            revision="",
-            created_at=0,
-            updated_at=0,
-            classification=session_keys.classify_key(key, self.roster()),
-        )
+            key=key, agent_id=session_keys.split_key(key)[0], session_id="", epoch=0, revision="", created_at=0,
+            updated_at=0, classification=session_keys.classify_key(key, self.roster()),
+        )  # fmt: skip

@@ -164,22 +164,16 @@ def node_connection(connection: RpcConnection, *, silent: bool) -> NodeConnectio
         connection_id=connection.id,
         node_id=connection.caller.name,
         description=NodeDescription(
-            client_id=client.id,
-            client_mode=client.mode,
-            platform=client.platform,
-            version=client.version,
-            display_name=_printable_name(client.display_name),
-            device_family=client.device_family,
-            caps=connect.caps,
-            commands=connect.commands,
-            permissions=connect.permissions,
+            client_id=client.id, client_mode=client.mode, platform=client.platform, version=client.version,
+            display_name=_printable_name(client.display_name), device_family=client.device_family, caps=connect.caps,
+            commands=connect.commands, permissions=connect.permissions,
         ),
         since=connection.since_ms,
         send_event=connection.send_event,
         path_env=connect.path_env,
         remote_ip=None if connection.peer_info.is_local else connection.peer_info.address,
         silent=silent,
-    )
+    )  # fmt: skip
 
 
 def _printable_name(name: str | None) -> str | None:

@@ -170,11 +170,7 @@ def build_store_services(
         idempotency=SqlIdempotencyRepository(store), send=chat_methods.send,
     )  # fmt: skip
     return StoreServices(
-        store=store,
-        sessions=sessions,
-        runs=runs,
-        nodes=SqlNodeRepository(store),
-        rpc_modules=(session_methods, chat_methods),
-        reset_session=session_methods.reset_session,
+        store=store, sessions=sessions, runs=runs, nodes=SqlNodeRepository(store),
+        rpc_modules=(session_methods, chat_methods), reset_session=session_methods.reset_session,
         run_events=run_events,
-    )
+    )  # fmt: skip

@@ -105,16 +105,10 @@ class GatewayStatus:
     def presence(self) -> PresenceEntry:
         host = socket.gethostname()
         return PresenceEntry(
-            host=host,
-            version=self.version,
-            platform=f"{platform.system().lower()} {platform.release()}",
-            device_family=platform.system(),
-            mode="gateway",
-            reason="self",
-            instance_id=self._instance_id,
-            text=f"Gateway: {host} · app {self.version} · mode gateway · reason self",
-            ts=now_ms(),
-        )
+            host=host, version=self.version, platform=f"{platform.system().lower()} {platform.release()}",
+            device_family=platform.system(), mode="gateway", reason="self", instance_id=self._instance_id,
+            text=f"Gateway: {host} · app {self.version} · mode gateway · reason self", ts=now_ms(),
+        )  # fmt: skip
 
     def _process(self) -> Json:
         return {
