@@ -1,4 +1,4 @@
-"""Stores runs: admitted once, at most one running per session, ended once, in whatever process."""
+"""Stores runs: admitted once, at most one running per session, ended once, whichever process runs them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -203,7 +203,7 @@ def _grant_id(token: str) -> str:
 
 
 def _own_session_params(call: RpcCall) -> Json:
-    """The parameters for the run's session; a message without an address goes to its conversation."""
+    """The parameters for the run's session; a message without an address is sent to its conversation."""
     if call.method not in OWN_SESSION_METHODS:
         return call.params
     params = {**call.params, "sessionKey": call.caller.session}

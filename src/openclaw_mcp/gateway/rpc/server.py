@@ -179,7 +179,7 @@ class RpcServer:
         self._metrics.count_handshake(code)
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why the upgrade is refused; None: it is not."""
+        """Why the upgrade is refused; None if it is not."""
         refusal = self._refusal_reason(client, headers)
         if refusal is not None:
             self.count_refusal("source-not-allowed")

@@ -57,7 +57,7 @@ class LocalRunExecutor:
     """A `RunExecutor` in this process.
 
     `resolve_caller` gives the caller that the run's agent calls tools as, `timeout_for` the seconds a run may take when
-    its request names none; 0 stands for the longest.
+    its request names none; 0 means the longest.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class LocalRunExecutor:
             except Exception:
                 if not outcome.drafts and outcome.result == RunResult():
                     raise
-                # The result itself can't be written, in whatever way: the session must not wait for it for ever.
+                # The result itself can't be written, for any reason: the session must not wait for it for ever.
                 logger.exception("runs: the result of run %s can't be stored, the run ends as failed", run_id)
                 outcome = RunOutcome(status="error", stop_reason="error", error=INTERNAL_ERROR)
 

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 GATEWAY_SOURCE: Final = "gateway"
 """The source of the gateway's own tools."""
-RESTART_EXPECTED_MS: Final = 1500  # milliseconds that clients are told a restart takes
+RESTART_EXPECTED_MS: Final = 1500  # milliseconds; the duration of a restart as clients are notified of it
 
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):

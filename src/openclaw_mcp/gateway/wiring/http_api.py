@@ -54,7 +54,7 @@ class HttpAccess:
         )
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why a request from there is refused, whatever it asks for; None: it is not."""
+        """Why a request from there is refused before it is read; None if it is not."""
         scope: Scope = {"client": client, "headers": headers}
         try:
             self.rules.check_source(scope, asgi.read_headers(scope))
