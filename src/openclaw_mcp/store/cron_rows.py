@@ -41,14 +41,9 @@ def job_columns(job: CronJob) -> dict[str, Any]:
 def job_from_row(row: Row[Any]) -> CronJob:
     state = msgspec.structs.replace(_decode_state(row.state), next_run_at_ms=row.next_at, running_at_ms=row.running_at)
     return CronJob(
-        id=row.id,
-        spec=_decode_spec(row.spec),
-        state=state,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        origin=row.origin,
-        running=row.running,
-    )
+        id=row.id, spec=_decode_spec(row.spec), state=state, created_at=row.created_at, updated_at=row.updated_at,
+        origin=row.origin, running=row.running,
+    )  # fmt: skip
 
 
 class _StoredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,28 +70,17 @@ def active_run_row(firing: JobFiring, owner: str) -> dict[str, Any]:
 
 def firing_columns(firing: JobFiring, owner: str) -> dict[str, Any]:
     return {
-        "run_id": firing.run_id,
-        "job_id": firing.job.id,
-        "agent_id": firing.job.spec.agent_id,
-        "manual": firing.manual,
-        "owner": owner,
-        "due_at": firing.due_at,
-        "at": firing.at,
-        "note": firing.note,
-    }
+        "run_id": firing.run_id, "job_id": firing.job.id, "agent_id": firing.job.spec.agent_id,
+        "manual": firing.manual, "owner": owner, "due_at": firing.due_at, "at": firing.at, "note": firing.note,
+    }  # fmt: skip
 
 
 def firing_from_row(row: Row[Any]) -> JobFiring:
     kept = _decode_stored_job(row.job)
     job = CronJob(
-        id=kept.id,
-        spec=kept.spec,
-        state=kept.state,
-        created_at=kept.created,
-        updated_at=kept.updated,
-        origin=kept.origin,
-        running=row.run_id,
-    )
+        id=kept.id, spec=kept.spec, state=kept.state, created_at=kept.created, updated_at=kept.updated,
+        origin=kept.origin, running=row.run_id,
+    )  # fmt: skip
     return JobFiring(
         run_id=row.run_id, job=job, due_at=row.due_at, at=row.at, manual=row.manual, begun=row.begun, note=row.note
     )
@@ -106,12 +90,7 @@ def ending_columns(outcome: FiringOutcome, next_run_at: int | None) -> dict[str,
     entry = outcome.entry if next_run_at is None else {**outcome.entry, "nextRunAtMs": next_run_at}
     text = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
     return {
-        "status": entry["status"],
-        "ended_at": entry.get("ts", now_ms()),
-        "delivery_status": entry.get("deliveryStatus"),
-        "words": text.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
-        "entry": to_json(entry),
-        "session_key": entry.get("sessionKey"),
-        "reap_at": outcome.reap_at,
-        "job": None,
-    }
+        "status": entry["status"], "ended_at": entry.get("ts", now_ms()),
+        "delivery_status": entry.get("deliveryStatus"), "words": text.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
+        "entry": to_json(entry), "session_key": entry.get("sessionKey"), "reap_at": outcome.reap_at, "job": None,
+    }  # fmt: skip

@@ -79,16 +79,9 @@ def session_from_row(row: Sequence[Any]) -> Session:
 
 def message_from_row(row: Row[Any], key: str) -> TranscriptMessage:
     return TranscriptMessage(
-        uid=row.uid,
-        session_key=key,
-        epoch=row.epoch,
-        seq=row.seq,
-        role=row.role,
-        body=from_json(row.body),
-        at=row.at,
-        run_id=row.run_id,
-        idempotency_key=row.idempotency_key,
-    )
+        uid=row.uid, session_key=key, epoch=row.epoch, seq=row.seq, role=row.role, body=from_json(row.body),
+        at=row.at, run_id=row.run_id, idempotency_key=row.idempotency_key,
+    )  # fmt: skip
 
 
 SELECT_RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agent_id).join(

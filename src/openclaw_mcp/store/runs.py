@@ -220,20 +220,13 @@ class SqlRunRepository(SqlRepository):
         """`start_now`: it is running from the first moment, since no run is before it."""
         at = now_ms()
         run = Run(
-            run_id=request.run_id,
-            session_key=session.key,
-            session_id=session.session_id,
-            agent_id=session.agent_id,
-            status="running" if start_now else "queued",
-            mode=request.mode,
-            message=request.message.replace("\0", ""),
-            accepted_at=at,
-            options=request.options,
+            run_id=request.run_id, session_key=session.key, session_id=session.session_id, agent_id=session.agent_id,
+            status="running" if start_now else "queued", mode=request.mode, message=request.message.replace("\0", ""),
+            accepted_at=at, options=request.options,
             attachments=tuple(_store_blob(connection, session, attachment) for attachment in request.attachments),
-            timeout_ms=request.timeout_ms,
-            owner=self.instance if start_now else None,
+            timeout_ms=request.timeout_ms, owner=self.instance if start_now else None,
             started_at=at if start_now else None,
-        )
+        )  # fmt: skip
         row = {name: getattr(run, name) for name in _NEW_RUN_COLUMNS}
         encoded = {"options": to_json(run.options), "attachments": to_json(run.attachments)}
         _INSERT_RUN.run(connection, {**row, "session": session.position, **encoded})

@@ -109,21 +109,14 @@ class SqlAuditTrail(SqlRepository):
     async def add(self, records: Sequence[CallRecord]) -> None:
         rows = [
             {
-                "at": round(record.at * 1000),
-                "actor": record.caller[:MAX_NAME_LENGTH],
-                "action": TOOL_CALL,
-                "target": record.tool[:MAX_NAME_LENGTH],
-                "outcome": record.outcome,
-                "session": record.session and record.session[: 2 * MAX_NAME_LENGTH],
-                "door": record.entry_point,
-                "source": record.source and record.source[:MAX_NAME_LENGTH],
-                "digest": record.digest,
-                "step": record.step,
-                "rule": record.rule[:MAX_RULE_LENGTH],
-                "ms": round(record.milliseconds, 3),
+                "at": round(record.at * 1000), "actor": record.caller[:MAX_NAME_LENGTH], "action": TOOL_CALL,
+                "target": record.tool[:MAX_NAME_LENGTH], "outcome": record.outcome,
+                "session": record.session and record.session[: 2 * MAX_NAME_LENGTH], "door": record.entry_point,
+                "source": record.source and record.source[:MAX_NAME_LENGTH], "digest": record.digest,
+                "step": record.step, "rule": record.rule[:MAX_RULE_LENGTH], "ms": round(record.milliseconds, 3),
             }
             for record in records
-        ]
+        ]  # fmt: skip
 
         def work(connection: Connection) -> None:
             connection.execute(insert(audit), rows)

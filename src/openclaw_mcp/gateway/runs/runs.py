@@ -28,12 +28,7 @@ from ...core.sessions import (
     RunStarted,
 )
 from ...core.signal import Signal
-from ...core.transcript import (
-    is_private_operator_run,
-    redact_for_others,
-    run_starter,
-    sees_operator_runs,
-)
+from ...core.transcript import is_private_operator_run, redact_for_others, run_starter, sees_operator_runs
 from ...net.tasks import Tasks
 from .turn import Transcript
 

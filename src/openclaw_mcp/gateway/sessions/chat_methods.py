@@ -238,16 +238,12 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
         more = page.has_more or len(messages) < len(page.messages)
         return drop_none(
             {
-                **result,
-                "sessionKey": request.session_key,
+                **result, "sessionKey": request.session_key,
                 "sessionId": None if session is None else session.session_id,
-                "defaults": views.session_defaults(roster),
-                "hasMore": more,
-                "totalMessages": page.total,
-                "offset": offset or None,
-                "nextOffset": offset + len(messages) if more else None,
+                "defaults": views.session_defaults(roster), "hasMore": more, "totalMessages": page.total,
+                "offset": offset or None, "nextOffset": offset + len(messages) if more else None,
             }
-        )
+        )  # fmt: skip
 
     async def _find_offset(self, key: str, uid: str, limit: int) -> int:
         """The page with that message in its middle."""

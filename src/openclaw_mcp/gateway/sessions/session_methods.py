@@ -98,18 +98,10 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             when = last.last_interaction_at if asked.sort_by == "lastInteractionAt" else last.updated_at
             cursor = {"nextCursor": f"{when}.{last.position}"}
         return {
-            "ts": now_ms(),
-            "path": self.path,
-            "count": len(rows),
-            "totalCount": page.total,
-            "limitApplied": limit,
-            "hasMore": more,
-            "nextOffset": seen if more else None,
-            **cursor,
-            "owners": [],
-            "defaults": views.session_defaults(roster),
-            "sessions": rows,
-        }
+            "ts": now_ms(), "path": self.path, "count": len(rows), "totalCount": page.total, "limitApplied": limit,
+            "hasMore": more, "nextOffset": seen if more else None, **cursor, "owners": [],
+            "defaults": views.session_defaults(roster), "sessions": rows,
+        }  # fmt: skip
 
     async def _describe(self, call: RpcCall, asked: params.KeyParams) -> dict[str, SessionRow | None]:
         session = await self.sessions.get(self.canonical_key(asked.key, asked.agent_id))
@@ -296,13 +288,9 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             named = drop_none({"name": card.name or None, "workspace": card.workspace or None})
             agents.append({"id": card.id, "kind": "agent", **{n: chosen[n] for n in names}, "model": model, **named})
         return {
-            "defaultId": roster.default_id,
-            "ownership": "sole",
-            "selectionRequired": False,
-            "mainKey": roster.main_key,
-            "scope": "per-sender",
-            "agents": agents,
-        }
+            "defaultId": roster.default_id, "ownership": "sole", "selectionRequired": False,
+            "mainKey": roster.main_key, "scope": "per-sender", "agents": agents,
+        }  # fmt: skip
 
     async def _get_identity(self, call: RpcCall, asked: params.SessionParams) -> dict[str, str]:
         roster = self.roster()

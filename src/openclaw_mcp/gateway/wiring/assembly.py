@@ -149,19 +149,12 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
             sessions=SqlSessionRepository(store), policy=policy, apps=apps, roster=roster, config=current
         )
         gateway = GatewayServer(
-            folder,
-            options.token,
-            registry=registry,
-            policy=policy,
-            servers=servers.pool,
-            sessions=callers,
+            folder, options.token, registry=registry, policy=policy, servers=servers.pool, sessions=callers,
             connections=connections,
             pairing_store=DatabasePairingStorage(SqlDeviceRepository(store), folder / "pairing.json"),
-            hosts=options.hosts,
-            accepts_remote=options.accepts_remote,
-            audit=audit_queue.write,
+            hosts=options.hosts, accepts_remote=options.accepts_remote, audit=audit_queue.write,
             digest_key=await asyncio.to_thread(audit_key, folder),
-        )
+        )  # fmt: skip
         registry.add(
             GATEWAY_SOURCE,
             GatewayTools(gateway.call_method, main_session=lambda: session_keys.normalize_key("main", roster())),
@@ -172,25 +165,14 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         grants = gateway.grants
         clis = await enter(cli_runtimes(folder, roster, url=address, grants=grants, allowed_tools=grants.list_tools))
         services = build_store_services(
-            store,
-            publish,
-            roster=roster,
-            tools=gateway.tools,
-            runtimes={**models, **clis},
-            make_caller=callers.run_caller,
-            media_settings=lambda: current().media,
-        )
+            store, publish, roster=roster, tools=gateway.tools, runtimes={**models, **clis},
+            make_caller=callers.run_caller, media_settings=lambda: current().media,
+        )  # fmt: skip
         sessions, runs = services.sessions, services.runs
         channels = build_channels(
-            services,
-            publish,
-            config=config,
-            roster=roster,
-            folder=folder,
-            tool_refusal=policy.refusal_reason,
-            token=options.token,
-            factories=CHANNEL_FACTORIES,
-        )
+            services, publish, config=config, roster=roster, folder=folder, tool_refusal=policy.refusal_reason,
+            token=options.token, factories=CHANNEL_FACTORIES,
+        )  # fmt: skip
 
         def delegation_settings() -> DelegationSettings:
             return parse_delegation_settings(current())

@@ -100,20 +100,14 @@ class _CliAgentFactory:
         access = None
         if self._grants is not None:
             access = GatewayAccess(
-                url=self._url,
-                grants=self._grants,
-                server_command=_server_command(),
-                read_effects=read_effects,
+                url=self._url, grants=self._grants, server_command=_server_command(), read_effects=read_effects,
                 allowed_tools=self._allowed_tools,
-            )
+            )  # fmt: skip
         return CliRuntimeContext(
-            state_folder=self._state,
-            run_folders=folders,
-            get_agent=lambda agent_id: self._roster().get_agent(agent_id),
-            gateway_access=access,
-            guard=reaper,
+            state_folder=self._state, run_folders=folders,
+            get_agent=lambda agent_id: self._roster().get_agent(agent_id), gateway_access=access, guard=reaper,
             slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
-        )
+        )  # fmt: skip
 
 
 def _server_command() -> tuple[str, ...]:

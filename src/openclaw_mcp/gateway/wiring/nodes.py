@@ -82,27 +82,17 @@ async def open_nodes(
     ) as registry:
         reports = NodeReports(registry, gateway.publish)
         nodes = NodeService(
-            registry,
-            gateway.publish,
-            unpair=lambda node_id: _unpair(gateway.pairing, node_id),
-            extra_view=reports.extra_view,
-            credentials=peers.credentials,
-        )
+            registry, gateway.publish, unpair=lambda node_id: _unpair(gateway.pairing, node_id),
+            extra_view=reports.extra_view, credentials=peers.credentials,
+        )  # fmt: skip
         approvals = ExecApprovals(
-            gateway.publish,
-            count_reviewers=peers.count_reviewers,
-            credentials=peers.credentials,
-            is_silent=peers.is_silent_operator,
-            callers_of=nodes.callers,
-        )
+            gateway.publish, count_reviewers=peers.count_reviewers, credentials=peers.credentials,
+            is_silent=peers.is_silent_operator, callers_of=nodes.callers,
+        )  # fmt: skip
         sources = NodeToolSources(
-            registry,
-            reports,
-            nodes,
-            add_source=gateway.registry.add,
-            remove_source=gateway.registry.remove,
+            registry, reports, nodes, add_source=gateway.registry.add, remove_source=gateway.registry.remove,
             read_mcp=read_result,
-        )
+        )  # fmt: skip
 
         def on_connect(connection: RpcConnection) -> None:
             if connection.is_node:

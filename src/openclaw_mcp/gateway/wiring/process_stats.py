@@ -39,15 +39,12 @@ class EventLoopMonitor:
     def stats(self) -> Json:
         worst = max(self._delays, default=0.0)
         return {
-            "degraded": worst > DEGRADED_DELAY,
-            "degradedSinceMs": None,
+            "degraded": worst > DEGRADED_DELAY, "degradedSinceMs": None,
             "reasons": ["event_loop_delay"] if worst > DEGRADED_DELAY else [],
-            "intervalMs": round(self._interval * 1000, 1),
-            "delayP99Ms": round(worst * 1000, 1),
-            "delayMaxMs": round(worst * 1000, 1),
-            "utilization": round(min(1.0, self._load), 3),
+            "intervalMs": round(self._interval * 1000, 1), "delayP99Ms": round(worst * 1000, 1),
+            "delayMaxMs": round(worst * 1000, 1), "utilization": round(min(1.0, self._load), 3),
             "cpuCoreRatio": round(self._load, 3),
-        }
+        }  # fmt: skip
 
 
 def resident_memory() -> int:

@@ -154,14 +154,9 @@ def build_store_services(
     sessions = SqlSessionRepository(store)
     reader = AttachmentReader(media_settings, sessions.blob)
     runs = LocalRunExecutor(
-        SqlRunRepository(store),
-        sessions,
-        select_runtime=select_runtime,
-        resolve_caller=make_caller,
-        tools=tools,
-        prepare_turn=reader.prepare,
-        timeout_for=timeout_for,
-    )
+        SqlRunRepository(store), sessions, select_runtime=select_runtime, resolve_caller=make_caller, tools=tools,
+        prepare_turn=reader.prepare, timeout_for=timeout_for,
+    )  # fmt: skip
     run_events = RunEventPublisher(publish, roster)
     runs.events.connect(run_events.on_run_event)
     chat_methods = ChatMethods(sessions=sessions, runner=runs, events=run_events, roster=roster, publish=publish)
