@@ -336,17 +336,9 @@ def _refusal_message(connect: ConnectParams, peer: PeerInfo, reason: str) -> str
     client, mode = connect.client.id, connect.client.mode
     page = client in UI_CLIENTS or mode == "webchat"
     if client == "cli" or mode == "cli":
-        hint = (
-            "use this gateway's gateway.auth.token or pair the device"
-            if peer.is_local
-            else "set gateway.remote.token to match gateway.auth.token"
-        )
+        hint = _LOCAL_CLI_HINT if peer.is_local else "set gateway.remote.token to match gateway.auth.token"
     else:
-        hint = (
-            "open the dashboard URL and paste the token in Control UI settings"
-            if page
-            else "provide gateway auth token"
-        )
+        hint = _PAGE_MISMATCH_HINT if page else "provide gateway auth token"
     return {
         "token_missing": f"gateway token missing ({_PAGE_HINT if page else hint})",
         "token_mismatch": f"gateway token mismatch ({hint})",
@@ -368,6 +360,8 @@ def _origin_host(origin: str) -> str:
 
 
 _ORIGIN_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/@\[\]]*)(?::[0-9]*)?(?:/.*)?")
+_LOCAL_CLI_HINT: Final = "use this gateway's gateway.auth.token or pair the device"
+_PAGE_MISMATCH_HINT: Final = "open the dashboard URL and paste the token in Control UI settings"
 _PAGE_HINT: Final = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
 
 _NEXT_STEP: Final = {

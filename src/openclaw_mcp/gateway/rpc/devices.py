@@ -35,8 +35,8 @@ class DeviceMethods:
         self._pairing = pairing
         self._publish = publish
         self._connected_devices = connected_devices
-        pairing.requested.connect(self._on_request)
-        pairing.resolved.connect(self._on_resolution)
+        pairing.requested.connect(lambda request: self._publish_pairing("requested", request))
+        pairing.resolved.connect(lambda resolution: self._publish_pairing("resolved", resolution))
         pairing.revoked.connect(lambda _: self._publish_change())
 
     def methods(self) -> Sequence[RpcMethod]:
@@ -91,11 +91,8 @@ class DeviceMethods:
         grant = await self._pairing.revoke(asked.device_id, asked.role)
         return {"deviceId": asked.device_id, "role": asked.role, "revokedAtMs": grant.revoked_at_ms}
 
-    def _on_request(self, request: PairingRequest) -> None:
-        self._publish(RpcEvent(name="device.pair.requested", payload=to_builtins(request), scope=PAIRING))
-
-    def _on_resolution(self, resolution: PairingResolution) -> None:
-        self._publish(RpcEvent(name="device.pair.resolved", payload=to_builtins(resolution), scope=PAIRING))
+    def _publish_pairing(self, event: str, payload: PairingRequest | PairingResolution) -> None:
+        self._publish(RpcEvent(name=f"device.pair.{event}", payload=to_builtins(payload), scope=PAIRING))
 
     def _publish_change(self) -> None:
         self._publish(RpcEvent(name="device.pair.changed", payload={}, scope=PAIRING))

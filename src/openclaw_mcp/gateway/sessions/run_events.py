@@ -64,7 +64,9 @@ class RunEventPublisher:
                     self.publish_message(message, claim.session)
                 stream.begin()
             case RunOutput(run=run, event=event):
-                self._stream_for(run).publish_event(event)
+                if run.run_id not in self._streams:  # a run of another process: its start was not seen here
+                    self._streams[run.run_id] = _RunStream(self._publish, run, None)
+                self._streams[run.run_id].publish_event(event)
             case MessagesAdded(messages=messages):
                 for message in messages:
                     self.publish_message(message, None)
@@ -75,11 +77,6 @@ class RunEventPublisher:
                     self.publish_message(message, session)
                 if session is not None:
                     self.publish_session(session, phase="end", run_id=run.run_id)
-
-    def _stream_for(self, run: Run) -> "_RunStream":
-        if run.run_id not in self._streams:
-            self._streams[run.run_id] = _RunStream(self._publish, run, None)
-        return self._streams[run.run_id]
 
     def publish_session(
         self, session: Session, *, reason: str | None = None, phase: str | None = None, run_id: str | None = None,
