@@ -153,7 +153,7 @@ def read_params(params: Any, kind: type[Params], method: str) -> Params:
         raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
 
 
-def typed_method(
+def make_method(
     name: str,
     scope: str,
     params: type[Params],

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ...core.model import Caller, Grant, Json
-from ...core.rpc import ADMIN, RpcCall, RpcMethod, typed_method
+from ...core.rpc import ADMIN, RpcCall, RpcMethod, make_method
 from ...core.session_target import SessionAddress, SessionResolver
 from .grants import MAX_GRANT_SECONDS, RunGrants
 
@@ -48,8 +48,8 @@ class AttachMethods(Struct, frozen=True, kw_only=True):
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            typed_method("attach.grant", ADMIN, _GrantParams, self._grant),
-            typed_method("attach.revoke", ADMIN, _RevokeParams, self._revoke),
+            make_method("attach.grant", ADMIN, _GrantParams, self._grant),
+            make_method("attach.revoke", ADMIN, _RevokeParams, self._revoke),
         )
 
     async def _grant(self, call: RpcCall, asked: _GrantParams) -> Json:

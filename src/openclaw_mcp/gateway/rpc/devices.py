@@ -7,7 +7,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from ...core.fields import NonEmptyStr
 from ...core.model import Json
-from ...core.rpc import PAIRING, Publish, RpcCall, RpcEvent, RpcMethod, typed_method
+from ...core.rpc import PAIRING, Publish, RpcCall, RpcEvent, RpcMethod, make_method
 from .pairing import DevicePairing, PairedDevice, PairingRequest, PairingResolution
 
 
@@ -42,12 +42,12 @@ class DeviceMethods:
     def methods(self) -> Sequence[RpcMethod]:
         return (
             RpcMethod("device.pair.list", PAIRING, self._list),
-            typed_method("device.pair.approve", PAIRING, _RequestParams, self._approve),
-            typed_method("device.pair.reject", PAIRING, _RequestParams, self._reject),
-            typed_method("device.pair.remove", PAIRING, _DeviceParams, self._remove),
-            typed_method("device.pair.rename", PAIRING, _RenameParams, self._rename),
-            typed_method("device.token.rotate", PAIRING, _RoleParams, self._rotate),
-            typed_method("device.token.revoke", PAIRING, _RoleParams, self._revoke),
+            make_method("device.pair.approve", PAIRING, _RequestParams, self._approve),
+            make_method("device.pair.reject", PAIRING, _RequestParams, self._reject),
+            make_method("device.pair.remove", PAIRING, _DeviceParams, self._remove),
+            make_method("device.pair.rename", PAIRING, _RenameParams, self._rename),
+            make_method("device.token.rotate", PAIRING, _RoleParams, self._rotate),
+            make_method("device.token.revoke", PAIRING, _RoleParams, self._revoke),
         )
 
     async def _list(self, call: RpcCall) -> Json:

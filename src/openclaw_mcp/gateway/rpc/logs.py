@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypedDict
 
 from msgspec import Meta, Struct
 
-from ...core.rpc import READ, SAFE_INTEGER, RpcCall, RpcError, RpcMethod, typed_method
+from ...core.rpc import READ, SAFE_INTEGER, RpcCall, RpcError, RpcMethod, make_method
 from ...net.files import StateBroken, open_private
 
 DEFAULT_LINES: Final = 500
@@ -36,7 +36,7 @@ class LogMethods(Struct, frozen=True):
     path: Path
 
     def methods(self) -> Sequence[RpcMethod]:
-        return (typed_method("logs.tail", READ, _TailParams, self._tail),)
+        return (make_method("logs.tail", READ, _TailParams, self._tail),)
 
     async def _tail(self, call: RpcCall, wanted: _TailParams) -> LogTail:
         try:

@@ -20,8 +20,8 @@ from ...core.rpc import (
     RpcEvent,
     RpcMethod,
     has_scope,
+    make_method,
     scope_error,
-    typed_method,
 )
 from ...core.session_keys import classify_key, new_session, split_key
 from ...core.session_target import child_grant
@@ -57,15 +57,15 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            typed_method("chat.send", WRITE, params.ChatSendParams, self._chat_send),
-            typed_method("chat.history", READ, params.HistoryParams, self._history),
-            typed_method("chat.message.get", READ, params.MessageGetParams, self._get_message),
-            typed_method("chat.abort", WRITE, params.ChatAbortParams, self._abort),
-            typed_method("chat.inject", ADMIN, params.InjectParams, self._inject, advertised=False),
-            typed_method("sessions.send", WRITE, params.SessionSendParams, self.send),
-            typed_method("sessions.steer", WRITE, params.SessionSendParams, self._steer, advertised=False),
-            typed_method("agent", WRITE, params.AgentParams, self._agent),
-            typed_method("agent.wait", WRITE, params.WaitParams, self._wait),
+            make_method("chat.send", WRITE, params.ChatSendParams, self._chat_send),
+            make_method("chat.history", READ, params.HistoryParams, self._history),
+            make_method("chat.message.get", READ, params.MessageGetParams, self._get_message),
+            make_method("chat.abort", WRITE, params.ChatAbortParams, self._abort),
+            make_method("chat.inject", ADMIN, params.InjectParams, self._inject, advertised=False),
+            make_method("sessions.send", WRITE, params.SessionSendParams, self.send),
+            make_method("sessions.steer", WRITE, params.SessionSendParams, self._steer, advertised=False),
+            make_method("agent", WRITE, params.AgentParams, self._agent),
+            make_method("agent.wait", WRITE, params.WaitParams, self._wait),
         )
 
     # ---- sending -------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from ...core.rpc import (
     RpcError,
     RpcMethod,
     has_scope,
+    make_method,
     read_params,
     scope_error,
-    typed_method,
 )
 from ...core.session_keys import classify_key, new_session, normalize_key
 from ...core.sessions import QueueMode, SessionQuery, now_ms
@@ -56,23 +56,23 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            typed_method("sessions.list", READ, params.SessionListParams, self._list),
-            typed_method("sessions.describe", READ, params.KeyParams, self._describe),
-            typed_method("sessions.get", READ, params.KeyParams, self._get, advertised=False),
-            typed_method("sessions.preview", READ, params.PreviewParams, self._preview),
-            typed_method("sessions.resolve", READ, params.ResolveParams, self._resolve, advertised=False),
-            typed_method("sessions.search", READ, params.SearchParams, self._search),
+            make_method("sessions.list", READ, params.SessionListParams, self._list),
+            make_method("sessions.describe", READ, params.KeyParams, self._describe),
+            make_method("sessions.get", READ, params.KeyParams, self._get, advertised=False),
+            make_method("sessions.preview", READ, params.PreviewParams, self._preview),
+            make_method("sessions.resolve", READ, params.ResolveParams, self._resolve, advertised=False),
+            make_method("sessions.search", READ, params.SearchParams, self._search),
             RpcMethod("sessions.subscribe", READ, self._subscribe),
             RpcMethod("sessions.unsubscribe", READ, self._unsubscribe),
-            typed_method("sessions.messages.subscribe", READ, params.KeyParams, self._subscribe_messages),
-            typed_method("sessions.messages.unsubscribe", READ, params.KeyParams, self._unsubscribe_messages),
-            typed_method("sessions.create", WRITE, params.CreateParams, self._create),
-            typed_method("sessions.patch", WRITE, params.ChangeParams, self._patch),
-            typed_method("sessions.reset", ADMIN, params.ResetParams, self._reset),
-            typed_method("sessions.delete", WRITE, params.DeleteParams, self._delete),
-            typed_method("sessions.abort", WRITE, params.AbortParams, self._abort),
+            make_method("sessions.messages.subscribe", READ, params.KeyParams, self._subscribe_messages),
+            make_method("sessions.messages.unsubscribe", READ, params.KeyParams, self._unsubscribe_messages),
+            make_method("sessions.create", WRITE, params.CreateParams, self._create),
+            make_method("sessions.patch", WRITE, params.ChangeParams, self._patch),
+            make_method("sessions.reset", ADMIN, params.ResetParams, self._reset),
+            make_method("sessions.delete", WRITE, params.DeleteParams, self._delete),
+            make_method("sessions.abort", WRITE, params.AbortParams, self._abort),
             RpcMethod("agents.list", READ, self._list_agents),
-            typed_method("agent.identity.get", READ, params.SessionParams, self._get_identity),
+            make_method("agent.identity.get", READ, params.SessionParams, self._get_identity),
         )
 
     # ---- reading -------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
         session, fresh = await self.sessions.create(new)
         if fresh:
             self.events.publish_session(session, reason="create")
-        made = {**await self.changed_session(session), "sessionId": session.session_id, "runStarted": False}
+        made = {**await self.change_result(session), "sessionId": session.session_id, "runStarted": False}
         text = request.message if request.message is not None else request.task
         if text or request.attachments:
             run_id = request.idempotency_key or str(uuid.uuid4())
@@ -232,7 +232,7 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             session, _ = await self.sessions.create(new_session(key, self.roster()))
             session = await self.sessions.patch(key, columns, entry) or session
         self.events.publish_session(session, reason="patch")
-        return {**await self.changed_session(session), "path": self.path}
+        return {**await self.change_result(session), "path": self.path}
 
     async def _check_expectations(self, key: str, request: params.ChangeParams) -> None:
         id, revision = request.expected_session_id, request.expected_lifecycle_revision

@@ -31,7 +31,7 @@ class SessionOperations(Struct, frozen=True, kw_only=True):
         active = await self.sessions.active_runs([session.key])
         return views.session_row(session, self.roster(), active=active.get(session.key, ()), **include)
 
-    async def changed_session(self, session: Session) -> SessionChanged:
+    async def change_result(self, session: Session) -> SessionChanged:
         """The answer of methods that create, change or reset a session."""
         resolved = views.model_selection(session.agent_id, self.roster())
         return {"ok": True, "key": session.key, "entry": await self.session_row(session), "resolved": resolved}
@@ -43,7 +43,7 @@ class SessionOperations(Struct, frozen=True, kw_only=True):
         if session is None:
             session, _ = await self.sessions.create(new_session(key, self.roster()))
         self.events.publish_session(session, reason="reset")
-        return await self.changed_session(session)
+        return await self.change_result(session)
 
     async def stop_runs(self, key: str) -> None:
         for run_id in await self.runner.abort(key):
