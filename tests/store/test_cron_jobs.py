@@ -47,7 +47,7 @@ def entry(firing: JobFiring, status: str = "ok") -> dict[str, object]:
 
 
 def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as first, open_store(where) as second:
             books = SqlCronJobRepository(first), SqlCronJobRepository(second)
             for n in range(40):
@@ -62,11 +62,11 @@ def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
             assert await books[0].reserve("j3", "manual", 20, manual=True, note=None) is None  # it runs
             assert not await books[0].adopt()  # everybody is alive
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as second, open_store(where) as third:
             async with open_store(where) as first:
                 dead = SqlCronJobRepository(first)
@@ -85,32 +85,32 @@ def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(w
             assert done is not None
             assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_end_is_all_or_nothing(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlCronJobRepository(store)
-            await book.add(job("a", 1), max_jobs=10)
-            firing = (await book.claim(5, limit=10, plan=later))[0].firing
+            repository = SqlCronJobRepository(store)
+            await repository.add(job("a", 1), max_jobs=10)
+            firing = (await repository.claim(5, limit=10, plan=later))[0].firing
             event = QueuedEvent(session="agent:main:main", text="told", at=5, key="k", owner=True)
 
             def fails(job: CronJob) -> CronJob:
                 raise RuntimeError("settling went wrong")
 
             with pytest.raises(RuntimeError):
-                await book.finish(firing, FiringOutcome(entry=entry(firing), change_job=fails, event=event))
-            assert await book.read_log(JobLogQuery()) == ([], 0)
-            await book.finish(
+                await repository.finish(firing, FiringOutcome(entry=entry(firing), change_job=fails, event=event))
+            assert await repository.read_log(JobLogQuery()) == ([], 0)
+            await repository.finish(
                 firing, FiringOutcome(entry=entry(firing), change_job=lambda job: None, event=event, reap_at=7)
             )
-            assert await book.get("a") is None
-            assert (await book.read_log(JobLogQuery(search="hello 100%", statuses=("ok",))))[1] == 1
-            assert (await book.read_log(JobLogQuery(search="hello 1000")))[1] == 0
-            assert await book.reap_sessions(6, limit=10) == []
-            assert await book.reap_sessions(7, limit=10) == ["agent:main:s"]
-            assert await book.reap_sessions(7, limit=10) == []
+            assert await repository.get("a") is None
+            assert (await repository.read_log(JobLogQuery(search="hello 100%", statuses=("ok",))))[1] == 1
+            assert (await repository.read_log(JobLogQuery(search="hello 1000")))[1] == 0
+            assert await repository.reap_sessions(6, limit=10) == []
+            assert await repository.reap_sessions(7, limit=10) == ["agent:main:s"]
+            assert await repository.reap_sessions(7, limit=10) == []
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
             admission = await SqlRunRepository(store).admit(
                 RunRequest(run_id="r", session=new, message="hi", options=OWNERS)
@@ -119,7 +119,7 @@ def test_an_end_is_all_or_nothing(where: str) -> None:
             assert admission.claim.prompt.endswith("told\n\nhi")
             assert [message.role for message in admission.claim.messages] == ["user", "user"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> None:
@@ -140,30 +140,31 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
 
         return FiringOutcome(entry=entry(firing), change_job=settle, event=event)
 
-    async def story() -> None:
+    async def scenario() -> None:
         nonlocal broken
         async with open_store(where) as store:
-            book = SqlCronJobRepository(store)
+            repository = SqlCronJobRepository(store)
             for name in ("again", "once", "agent", "broken"):
-                await book.add(job(name, 1), max_jobs=10)
+                await repository.add(job(name, 1), max_jobs=10)
             with pytest.raises(RuntimeError):
-                await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
-            assert await book.read_log(JobLogQuery()) == ([], 0)
-            assert await book.next_due() == 1  # nothing was taken
+                await repository.claim(5, limit=10, plan=later, instant_outcome=at_once)
+            assert await repository.read_log(JobLogQuery()) == ([], 0)
+            assert await repository.next_due() == 1  # nothing was taken
             broken = None
             taken = {
-                one.firing.job.id: one for one in await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
+                one.firing.job.id: one
+                for one in await repository.claim(5, limit=10, plan=later, instant_outcome=at_once)
             }
             assert {name for name, one in taken.items() if one.outcome is None} == {"agent"}
-            entries, total = await book.read_log(JobLogQuery())
+            entries, total = await repository.read_log(JobLogQuery())
             assert {line["jobId"]: line.get("nextRunAtMs") for line in entries} == {
                 "again": 1005, "broken": 1005, "once": None,
             }  # fmt: skip
-            assert (total, await book.get("once")) == (3, None)
-            again = await book.get("again")
+            assert (total, await repository.get("once")) == (3, None)
+            again = await repository.get("again")
             assert again is not None
             assert (again.running, again.state.next_run_at_ms, again.state.last_run_status) == (None, 1005, "ok")
-            assert not await book.claim(5, limit=10, plan=later, instant_outcome=at_once)
+            assert not await repository.claim(5, limit=10, plan=later, instant_outcome=at_once)
         async with open_store(where) as store:  # of those that are over nothing is taken up again
             assert [one.job.id for one in await SqlCronJobRepository(store).adopt()] == ["agent"]
             new = NewSession(key="agent:main:main", agent_id="main", classification="main")
@@ -174,27 +175,27 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
             told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
             assert told == ["tick again", "tick broken", "tick once"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_jobs_are_found_counted_and_put_off(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlCronJobRepository(store)
+            repository = SqlCronJobRepository(store)
             for n, due in enumerate((30, None, 10, 20)):
-                await book.add(job(f"j{n}", due), max_jobs=4)
-            assert await book.add(job("more", 1), max_jobs=4) is None
-            found, total = await book.page(JobQuery(limit=3))
+                await repository.add(job(f"j{n}", due), max_jobs=4)
+            assert await repository.add(job("more", 1), max_jobs=4) is None
+            found, total = await repository.page(JobQuery(limit=3))
             assert ([one.id for one in found], total) == (["j2", "j3", "j0"], 4)
-            found, _ = await book.page(JobQuery(sort="name", descending=True, limit=1))
+            found, _ = await repository.page(JobQuery(sort="name", descending=True, limit=1))
             assert [one.id for one in found] == ["j3"]
-            assert await book.list_overdue(25) == [("j2", 10), ("j3", 20)]
-            await book.reschedule([("j2", 10, 99), ("j3", 21, 99)])
-            assert await book.list_overdue(25) == [("j3", 20)]  # j3 had another time by then
-            assert await book.count_added_since("agent:main:x", 1) == 4
-            assert await book.count_added_since("agent:main:x", 2) == 0
-            assert await book.remove("j0") is True
-            assert await book.remove("j0") is False
-            assert await book.count() == 3
+            assert await repository.list_overdue(25) == [("j2", 10), ("j3", 20)]
+            await repository.reschedule([("j2", 10, 99), ("j3", 21, 99)])
+            assert await repository.list_overdue(25) == [("j3", 20)]  # j3 had another time by then
+            assert await repository.count_added_since("agent:main:x", 1) == 4
+            assert await repository.count_added_since("agent:main:x", 2) == 0
+            assert await repository.remove("j0") is True
+            assert await repository.remove("j0") is False
+            assert await repository.count() == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -32,41 +32,41 @@ def heard(id: str) -> InboundMessage:
 
 
 def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlOutbox(store)
-            kept, fresh = await book.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
-            again, second = await book.put(mail("k" * 1000))
+            repository = SqlOutbox(store)
+            kept, fresh = await repository.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
+            again, second = await repository.put(mail("k" * 1000))
             assert (fresh, second, again.uid) == (True, False, kept.uid)
-            found = await book.get(kept.uid)
+            found = await repository.get(kept.uid)
             assert found is not None
             assert (found.address, found.parts, found.poll) == (HERE, kept.parts, POLL)
             sent = msgspec.structs.replace(found, status="sent", receipts=(DeliveryReceipt(message_id="1", at=2),))
-            await book.update(sent)
-            found = await book.get(kept.uid)
+            await repository.update(sent)
+            found = await repository.get(kept.uid)
             assert found is not None
             assert (found.status, found.receipts) == ("sent", sent.receipts)
             assert (found.parts[0].text, found.parts[0].attachments[0].data) == ("hi", None)
-            assert [one.uid for one in await book.list_direct_sends("agent:main:main", since=0)] == [kept.uid]
-            assert await book.list_direct_sends("agent:main:main", since=now_ms() + 1000) == []
-            assert not await book.drop(kept.uid)
-            assert await book.prune(before=now_ms() + 1000) == 1
+            assert [one.uid for one in await repository.list_direct_sends("agent:main:main", since=0)] == [kept.uid]
+            assert await repository.list_direct_sends("agent:main:main", since=now_ms() + 1000) == []
+            assert not await repository.drop(kept.uid)
+            assert await repository.prune(before=now_ms() + 1000) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_answers_of_runs_and_what_other_rooms_post_do_not_count_as_said(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             await SqlOutbox(store).put(mail("r", session="s", origin="reply"))
             await SqlOutbox(store).put(mail("p", session="s", origin="post"))
             assert await SqlOutbox(store).list_direct_sends("s", since=0) == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_a_dead_process_left_is_adopted_and_what_a_living_one_has_is_not(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as first:
             for number in range(5):
                 await SqlOutbox(first).put(mail(str(number)))
@@ -76,94 +76,99 @@ def test_what_a_dead_process_left_is_adopted_and_what_a_living_one_has_is_not(wh
             assert [one.key for one in await SqlOutbox(third).adopt()] == ["0", "1", "2", "3", "4"]
             assert len(await SqlOutbox(third).page(status="queued", limit=3)) == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlInbox(store)
-            came = await asyncio.gather(*(book.add(heard(str(n))) for n in [*range(300), *range(300)]))
+            repository = SqlInbox(store)
+            came = await asyncio.gather(*(repository.add(heard(str(n))) for n in [*range(300), *range(300)]))
             assert [one is None for one in came] == [False] * 300 + [True] * 300
             assert [one.message.id for one in came if one is not None] == [str(n) for n in range(300)]
-            pending = await book.pending(after=0)
+            pending = await repository.pending(after=0)
             assert [one.message.id for one in pending] == [str(n) for n in range(300)]
-            await book.link_run(pending[0].id, run_id="r", session="s")
-            assert (await book.pending(after=0))[0].run_id == "r"
-            await book.mark_complete([one.id for one in pending[:299]])
-            (last,) = await book.pending(after=0)
-            assert await book.pending(after=last.id) == []
-            assert await book.add(heard("7")) is None
-            assert await book.prune(before=now_ms() + 1000) == 299
+            await repository.link_run(pending[0].id, run_id="r", session="s")
+            assert (await repository.pending(after=0))[0].run_id == "r"
+            await repository.mark_complete([one.id for one in pending[:299]])
+            (last,) = await repository.pending(after=0)
+            assert await repository.pending(after=last.id) == []
+            assert await repository.add(heard("7")) is None
+            assert await repository.prune(before=now_ms() + 1000) == 299
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_people_wait_with_a_code_and_are_let_in(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSenderApprovalRepository(store)
+            repository = SqlSenderApprovalRepository(store)
 
             def person(name: str, at: int) -> SenderApproval:
                 return SenderApproval(channel="twin", account="a", sender=name, name=None, code=f"CODE{name}", at=at)
 
-            assert await book.request(person("old", 1), max_pending=2, since=0) == (person("old", 1), True)
-            assert (await book.request(person("ann", 100), max_pending=2, since=50))[
+            assert await repository.request(person("old", 1), max_pending=2, since=0) == (person("old", 1), True)
+            assert (await repository.request(person("ann", 100), max_pending=2, since=50))[
                 1
             ] is True  # the old request counts no more
-            assert (await book.request(person("bob", 100), max_pending=2, since=50))[1] is True
-            assert await book.request(person("eve", 100), max_pending=2, since=50) == (None, False)
-            assert (await book.request(person("ann", 120), max_pending=2, since=50))[0] == person("ann", 100)
-            assert await book.approve("twin", "CODEold", since=50) is None
-            assert await book.approve("other", "CODEann", since=50) is None
-            ann = await book.approve("twin", "CODEann", since=50)
+            assert (await repository.request(person("bob", 100), max_pending=2, since=50))[1] is True
+            assert await repository.request(person("eve", 100), max_pending=2, since=50) == (None, False)
+            assert (await repository.request(person("ann", 120), max_pending=2, since=50))[0] == person("ann", 100)
+            assert await repository.approve("twin", "CODEold", since=50) is None
+            assert await repository.approve("other", "CODEann", since=50) is None
+            ann = await repository.approve("twin", "CODEann", since=50)
             assert ann is not None
             assert ann.approved
-            assert (await book.request(person("eve", 100), max_pending=2, since=50))[1] is True  # ann waits no longer
-            assert await book.remove("twin", "ann")
-            assert not await book.remove("twin", "ann")
+            assert (await repository.request(person("eve", 100), max_pending=2, since=50))[
+                1
+            ] is True  # ann waits no longer
+            assert await repository.remove("twin", "ann")
+            assert not await repository.remove("twin", "ann")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_local_conversations_are_made_at_first_use(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlLocalMessageRepository(store)
+            repository = SqlLocalMessageRepository(store)
 
             def note(text: str, key: str, **more: object) -> NewLocalMessage:
                 values = {"account": "a", "conversation": "c", "sender": Sender(id="x"), "mine": False} | more
                 return NewLocalMessage(text=text, key=key, **values)  # type: ignore[arg-type]
 
             file = Attachment(mime_type="m/" + "x" * 300, name="n" * 600, data=b"\0\1")
-            first, fresh = await book.add(note("one\0", "1", attachments=(file,)))
+            first, fresh = await repository.add(note("one\0", "1", attachments=(file,)))
             assert (first.text, fresh) == ("one", True)
-            assert await book.add(note("other", "1")) == (first, False)
-            elsewhere, fresh = await book.add(note("other", "1", conversation="d"))
+            assert await repository.add(note("other", "1")) == (first, False)
+            elsewhere, fresh = await repository.add(note("other", "1", conversation="d"))
             assert fresh
-            await book.add(note("two", "2", thread="t"))
-            assert [seen.text for seen in await book.read("a", "c", limit=9)] == ["one", "two"]
-            assert [seen.text for seen in await book.read("a", "c", limit=9, thread="t")] == ["two"]
-            assert [file.data for file in await book.files("a", "c", first.id)] == [b"\0\1"]
+            await repository.add(note("two", "2", thread="t"))
+            assert [seen.text for seen in await repository.read("a", "c", limit=9)] == ["one", "two"]
+            assert [seen.text for seen in await repository.read("a", "c", limit=9, thread="t")] == ["two"]
+            assert [file.data for file in await repository.files("a", "c", first.id)] == [b"\0\1"]
 
             def pinned(seen: StoredMessage) -> StoredMessage:
                 return msgspec.structs.replace(seen, pinned=True)
 
-            assert await book.change("a", "d", first.id, pinned) is None
-            changed = await book.change("a", "c", first.id, pinned)
+            assert await repository.change("a", "d", first.id, pinned) is None
+            changed = await repository.change("a", "c", first.id, pinned)
             assert changed is not None
             assert changed.pinned
-            assert {one["name"]: one["messages"] for one in await book.conversations("a", limit=9)} == {"c": 2, "d": 1}
-            assert await book.remove("a", "c", first.id)
-            assert await book.get("a", "c", first.id) is None
-            assert await book.files("a", "c", first.id) == []
-            assert await book.get("a", "d", elsewhere.id) == elsewhere
+            assert {one["name"]: one["messages"] for one in await repository.conversations("a", limit=9)} == {
+                "c": 2,
+                "d": 1,
+            }
+            assert await repository.remove("a", "c", first.id)
+            assert await repository.get("a", "c", first.id) is None
+            assert await repository.files("a", "c", first.id) == []
+            assert await repository.get("a", "d", elsewhere.id) == elsewhere
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_batched_writes_fail_together_and_the_next_ones_do_not(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
 
             def work(_connection: object, items: Sequence[int]) -> list[int]:
@@ -177,11 +182,11 @@ def test_batched_writes_fail_together_and_the_next_ones_do_not(where: str) -> No
                 await write(-1)
             assert await write(4) == 8
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_batched_write_is_answered_whatever_else_the_loop_cancels(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             begun, go_on = threading.Event(), threading.Event()
 
@@ -206,4 +211,4 @@ def test_a_batched_write_is_answered_whatever_else_the_loop_cancels(where: str) 
             assert leaving.cancelled()
             await holding
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -23,6 +23,7 @@ from openclaw_mcp.core.sessions import (
     RunRequest,
     RunResult,
     RunStatus,
+    RunUsage,
     Session,
 )
 from openclaw_mcp.store import rows
@@ -42,20 +43,20 @@ def here(tmp_path: Path) -> str:
     return str(tmp_path / "openclaw.sqlite")
 
 
-def on(where: str, story: Callable[[SqlStore, SqlRunRepository], Awaitable[None]]) -> None:
+def on(where: str, scenario: Callable[[SqlStore, SqlRunRepository], Awaitable[None]]) -> None:
     async def opening() -> None:
         async with open_store(where) as store:
-            await story(store, SqlRunRepository(store))
+            await scenario(store, SqlRunRepository(store))
 
     asyncio.run(opening())
 
 
 @asynccontextmanager
-async def going(book: SqlRunRepository, *waiting: RunRequest) -> AsyncIterator[None]:
+async def going(repository: SqlRunRepository, *waiting: RunRequest) -> AsyncIterator[None]:
     """`first` goes, the others wait."""
-    assert (await book.admit(asking("first"))).claim is not None
+    assert (await repository.admit(asking("first"))).claim is not None
     for request in waiting:
-        admission = await book.admit(request)
+        admission = await repository.admit(request)
         assert (admission.is_new, admission.claim) == (True, None)
         assert admission.blocking_run is not None
         assert admission.blocking_run.run_id == "first"
@@ -64,15 +65,15 @@ async def going(book: SqlRunRepository, *waiting: RunRequest) -> AsyncIterator[N
 
 
 async def finished(
-    book: SqlRunRepository, run_id: str, outcome: RunOutcome = DONE, *, go_on: bool = True
+    repository: SqlRunRepository, run_id: str, outcome: RunOutcome = DONE, *, go_on: bool = True
 ) -> FinishedRun:
-    done = await book.finish(run_id, outcome, claim_next=go_on)
+    done = await repository.finish(run_id, outcome, claim_next=go_on)
     assert done is not None
     return done
 
 
-async def next_of(book: SqlRunRepository, run_id: str) -> RunClaim:
-    following = (await finished(book, run_id)).next
+async def next_of(repository: SqlRunRepository, run_id: str) -> RunClaim:
+    following = (await finished(repository, run_id)).next
     assert following is not None
     return following
 
@@ -81,15 +82,15 @@ async def next_of(book: SqlRunRepository, run_id: str) -> RunClaim:
 
 
 def test_twenty_messages_wait_and_no_more(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, *(asking(f"r{n}") for n in range(20))):
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, *(asking(f"r{n}") for n in range(20))):
             with pytest.raises(RpcError, match="20 messages already wait in agent:main:a") as refused:
-                await book.admit(asking("one too many"))
+                await repository.admit(asking("one too many"))
             assert (refused.value.kind, refused.value.retryable) == ("UNAVAILABLE", True)
-            assert await book.get("one too many") is None
-            assert (await book.admit(asking("elsewhere", "b"))).claim is not None
+            assert await repository.get("one too many") is None
+            assert (await repository.admit(asking("elsewhere", "b"))).claim is not None
 
-    on(where, story)
+    on(where, scenario)
 
 
 MODES: list[tuple[QueueMode, QueueMode, bool]] = [
@@ -107,19 +108,19 @@ MODES: list[tuple[QueueMode, QueueMode, bool]] = [
 def test_two_that_wait_are_answered_together_when_both_are_of_a_kind_to_join(
     here: str, one: QueueMode, other: QueueMode, together: bool
 ) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", message="1", mode=one), asking("r2", message="2", mode=other)):
-            claim = await next_of(book, "first")
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", message="1", mode=one), asking("r2", message="2", mode=other)):
+            claim = await next_of(repository, "first")
             assert (claim.run.run_id, claim.prompt) == (("r2", "1\n\n2") if together else ("r1", "1"))
             assert [run.run_id for run in claim.merged] == (["r1"] if together else [])
-            joined = await book.get("r1")
+            joined = await repository.get("r1")
             assert joined is not None
             if together:
                 assert (joined.status, joined.stop_reason, joined.merged_into) == ("ok", "steered", "r2")
                 assert joined.ended_at is not None
                 assert claim.merged == (joined,)
 
-    on(here, story)
+    on(here, scenario)
 
 
 ANN, BOB = {"grant": {"sender": {"id": "ann"}}}, {"grant": {"sender": {"id": "bob"}}}
@@ -141,136 +142,140 @@ FROM_ANN, FROM_BOB = {"origin": {"sender": {"id": "ann"}}}, {"origin": {"sender"
 def test_what_several_people_wrote_is_not_answered_together(
     here: str, options: list[Json], batches: list[list[str]]
 ) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         async with going(
-            book, *(asking(f"r{n}", options=msgspec.convert(given, RunOptions)) for n, given in enumerate(options))
+            repository,
+            *(asking(f"r{n}", options=msgspec.convert(given, RunOptions)) for n, given in enumerate(options)),
         ):
             found, last = list[list[str]](), "first"
-            while (following := (await finished(book, last)).next) is not None:
+            while (following := (await finished(repository, last)).next) is not None:
                 last = following.run.run_id
                 found.append([*(run.run_id for run in following.merged), last])
             assert found == batches
 
-    on(here, story)
+    on(here, scenario)
 
 
 def test_who_comes_where_nothing_goes_but_something_waits_takes_up_what_waits(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", mode="followup")):
-            assert (await finished(book, "first", go_on=False)).next is None
-            assert [run.run_id for run in await book.list_active()] == []
-            admission = await book.admit(asking("r2", mode="followup"))
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", mode="followup")):
+            assert (await finished(repository, "first", go_on=False)).next is None
+            assert [run.run_id for run in await repository.list_active()] == []
+            admission = await repository.admit(asking("r2", mode="followup"))
             assert admission.claim is not None
             assert admission.claim.run.run_id == "r1"
             assert (admission.run.run_id, admission.run.status, admission.blocking_run) == ("r2", "queued", None)
-            assert [run.run_id for run in await book.list_active()] == ["r1"]
+            assert [run.run_id for run in await repository.list_active()] == ["r1"]
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_who_comes_where_it_can_join_what_waits_leads_it(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", message="1")):
-            await finished(book, "first", go_on=False)
-            admission = await book.admit(asking("r2", message="2"))
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", message="1")):
+            await finished(repository, "first", go_on=False)
+            admission = await repository.admit(asking("r2", message="2"))
             assert admission.claim is not None
             assert admission.claim.prompt == "1\n\n2"
             assert (admission.run.run_id, admission.run.status) == ("r2", "running")
             assert admission.run == admission.claim.run
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_what_waits_can_be_dropped_all_or_one(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, *(asking(f"r{n}", mode="followup") for n in range(3))):
-            await book.admit(asking("elsewhere", "b"))
-            assert await book.drop(KEY, run_id="first") == []
-            assert await book.drop("agent:main:b") == []
-            assert [run.run_id for run in await book.drop(KEY, run_id="r1")] == ["r1"]
-            gone = await book.drop(KEY)
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, *(asking(f"r{n}", mode="followup") for n in range(3))):
+            await repository.admit(asking("elsewhere", "b"))
+            assert await repository.drop(KEY, run_id="first") == []
+            assert await repository.drop("agent:main:b") == []
+            assert [run.run_id for run in await repository.drop(KEY, run_id="r1")] == ["r1"]
+            gone = await repository.drop(KEY)
             assert {run.run_id for run in gone} == {"r0", "r2"}
             assert {(run.status, run.stop_reason, run.error) for run in gone} == {("aborted", "rpc", "aborted")}
             assert all(run.ended_at for run in gone)
-            assert await book.drop(KEY) == []
-            assert (await finished(book, "first")).next is None
+            assert await repository.drop(KEY) == []
+            assert (await finished(repository, "first")).next is None
 
-    on(where, story)
+    on(where, scenario)
 
 
 # ---- what goes -------------------------------------------------------------------------------------------------------
 
 
 def test_what_goes_is_known_until_it_has_ended(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        assert (await book.has_open_runs(), await book.list_active()) == (False, [])
-        async with going(book, asking("r1", mode="followup")):
-            assert await book.has_open_runs()
-            (run,) = await book.list_active()
-            assert (run.run_id, run.owner, run.started_at) == ("first", book.instance, run.accepted_at)
-            assert await book.get("first") == run
-            claim = await next_of(book, "first")
-            assert (claim.run.status, claim.run.owner) == ("running", book.instance)
-            assert await book.get("r1") == claim.run
-            assert await book.has_open_runs()
-            await finished(book, "r1")
-            assert (await book.has_open_runs(), await book.list_active()) == (False, [])
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        assert (await repository.has_open_runs(), await repository.list_active()) == (False, [])
+        async with going(repository, asking("r1", mode="followup")):
+            assert await repository.has_open_runs()
+            (run,) = await repository.list_active()
+            assert (run.run_id, run.owner, run.started_at) == ("first", repository.instance, run.accepted_at)
+            assert await repository.get("first") == run
+            claim = await next_of(repository, "first")
+            assert (claim.run.status, claim.run.owner) == ("running", repository.instance)
+            assert await repository.get("r1") == claim.run
+            assert await repository.has_open_runs()
+            await finished(repository, "r1")
+            assert (await repository.has_open_runs(), await repository.list_active()) == (False, [])
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_whoever_is_asked_to_stop_or_waited_for_impatiently_hears_of_it(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", mode="followup"), asking("r2", mode="collect")), open_store(where) as other:
-            assert await book.pending_signals() == ([], [])
-            await book.request_stop(["r1", "elsewhere"])  # neither goes
-            assert await book.pending_signals() == ([], [])
-            await book.request_stop(["first"])
-            assert await book.pending_signals() == (["first"], [])
-            await book.admit(asking("r3", mode="interrupt"))
-            assert await book.pending_signals() == (["first"], ["first"])
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with (
+            going(repository, asking("r1", mode="followup"), asking("r2", mode="collect")),
+            open_store(where) as other,
+        ):
+            assert await repository.pending_signals() == ([], [])
+            await repository.request_stop(["r1", "elsewhere"])  # neither goes
+            assert await repository.pending_signals() == ([], [])
+            await repository.request_stop(["first"])
+            assert await repository.pending_signals() == (["first"], [])
+            await repository.admit(asking("r3", mode="interrupt"))
+            assert await repository.pending_signals() == (["first"], ["first"])
             assert await SqlRunRepository(other).pending_signals() == ([], [])  # another process's to hear
 
-    on(where, story)
+    on(where, scenario)
 
 
 @pytest.mark.parametrize(("mode", "heard"), [("steer", True), ("interrupt", True), ("collect", False)])
 def test_only_some_who_wait_are_impatient(here: str, mode: QueueMode, heard: bool) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", mode=mode)):
-            await book.admit(asking("elsewhere", "b"))
-            assert await book.pending_signals() == ([], ["first"] if heard else [])
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", mode=mode)):
+            await repository.admit(asking("elsewhere", "b"))
+            assert await repository.pending_signals() == ([], ["first"] if heard else [])
 
-    on(here, story)
+    on(here, scenario)
 
 
 def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_alone(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", mode="followup")), open_store(where) as other:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", mode="followup")), open_store(where) as other:
             assert await SqlRunRepository(other).sweep() == ([], [])
-            assert await book.sweep() == ([], [])
-            await finished(book, "first", go_on=False)
+            assert await repository.sweep() == ([], [])
+            await finished(repository, "first", go_on=False)
             claims, cut = await SqlRunRepository(other).sweep()
             assert [(claim.run.run_id, claim.run.owner) for claim in claims] == [("r1", other.instance)]
             assert cut == []
-            assert await book.append_messages("r1", [said("late")]) == ()  # not ours
-            assert await book.finish("r1", DONE) is None
+            assert await repository.append_messages("r1", [said("late")]) == ()  # not ours
+            assert await repository.finish("r1", DONE) is None
 
-    on(where, story)
+    on(where, scenario)
 
 
 # ---- what is kept ----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         options = RunOptions(input_provenance={"kind": "external"}, thinking="low")
         request = asking("r1", message="a\0b", timeout_ms=5, mode="collect", options=options)
-        admission = await book.admit(request)
+        admission = await repository.admit(request)
         run, claim = admission.run, admission.claim
         assert (run.message, run.timeout_ms, run.mode, run.options) == ("ab", 5, "collect", options)
         assert (run.session_key, run.agent_id, run.status) == (KEY, "main", "running")
-        assert await book.get("r1") == run
+        assert await repository.get("r1") == run
         assert claim is not None
         assert (claim.prompt, claim.run, claim.merged, admission.ended_runs) == ("ab", run, (), ())
         assert (claim.session.status, claim.session.last_run_id) == ("running", "r1")
@@ -280,10 +285,10 @@ def test_a_run_keeps_what_it_was_asked_with(where: str) -> None:
         assert message.body["content"] == "ab"
         assert message.body["provenance"] == {"kind": "external"}
         assert "attachments" not in message.body
-        again = await book.admit(request)
+        again = await repository.admit(request)
         assert (again.run, again.is_new, again.claim) == (run, False, None)
 
-    on(where, story)
+    on(where, scenario)
 
 
 PICTURE = Attachment(mime_type="image/png", name="a.png", data=b"\0\1")
@@ -291,10 +296,10 @@ EMPTY = Attachment(mime_type="text/plain")
 
 
 def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         files = (PICTURE, EMPTY, PICTURE)
         kept = [("image/png", "a.png", b"\0\1"), ("text/plain", None, b""), ("image/png", "a.png", b"\0\1")]
-        at_once = (await book.admit(asking("first", attachments=files))).claim
+        at_once = (await repository.admit(asking("first", attachments=files))).claim
         assert at_once is not None
         assert [(one.mime_type, one.name, one.data) for one in at_once.attachments] == kept
         assert [one.size_bytes for one in at_once.run.attachments] == [2, 0, 2]
@@ -302,25 +307,25 @@ def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> 
         assert [(one["mimeType"], one["sizeBytes"], one.get("fileName")) for one in shown] == [
             ("image/png", 2, "a.png"), ("text/plain", 0, None), ("image/png", 2, "a.png"),
         ]  # fmt: skip
-        await book.admit(asking("r1", message="", attachments=files[:1]))
-        await book.admit(asking("r2", message="2", attachments=files[1:]))
-        later = await next_of(book, "first")
+        await repository.admit(asking("r1", message="", attachments=files[:1]))
+        await repository.admit(asking("r2", message="2", attachments=files[1:]))
+        later = await next_of(repository, "first")
         assert [(one.mime_type, one.name, one.data) for one in later.attachments] == kept
         assert later.prompt == "2"  # a message without words adds none
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_files_that_come_where_others_wait_are_all_there(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async with going(book, asking("r1", attachments=(PICTURE,))):
-            await finished(book, "first", go_on=False)
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async with going(repository, asking("r1", attachments=(PICTURE,))):
+            await finished(repository, "first", go_on=False)
             text = Attachment(mime_type="text/plain", name="b.txt", data=b"b")
-            claim = (await book.admit(asking("r2", attachments=(text,)))).claim
+            claim = (await repository.admit(asking("r2", attachments=(text,)))).claim
             assert claim is not None
             assert [one.data for one in claim.attachments] == [b"\0\1", b"b"]
 
-    on(where, story)
+    on(where, scenario)
 
 
 ENDS: list[tuple[RunStatus, str, str]] = [
@@ -336,73 +341,81 @@ ENDS: list[tuple[RunStatus, str, str]] = [
 def test_how_a_run_ended_is_told_of_it_and_of_its_session(
     here: str, status: RunStatus, reason: str, shown: str
 ) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        await book.admit(asking("r1"))
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        await repository.admit(asking("r1"))
         done = await finished(
-            book, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result=RunResult(text="x"))
+            repository, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result=RunResult(text="x"))
         )
         assert (done.run.status, done.run.stop_reason, done.run.error) == (status, reason, "why")
         assert (done.run.result, done.run.is_over) == (RunResult(text="x"), True)
         assert (done.session.status, done.session.run_ended_at) == (shown, done.run.ended_at)
-        assert await book.get("r1") == done.run
+        assert await repository.get("r1") == done.run
         assert done.messages == ()
 
-    on(here, story)
+    on(here, scenario)
 
 
 def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        async def end(run_id: str, **more: object) -> Session:
-            await book.admit(asking(run_id))
-            outcome = RunOutcome(status="ok", stop_reason="stop", **more)  # type: ignore[arg-type]
-            done = await finished(book, run_id, outcome)
-            assert done.run.result == RunResult()
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        async def end(run_id: str, result: RunResult, resume: str | None = None) -> Session:
+            await repository.admit(asking(run_id))
+            outcome = RunOutcome(status="ok", stop_reason="stop", result=result, resume=resume)
+            done = await finished(repository, run_id, outcome)
+            assert done.run.result == result
             assert await SqlSessionRepository(store).get(KEY) == done.session
             return done.session
 
-        used = await end("r1", input_tokens=1, output_tokens=10, provider="p", model="m", resume="thread-1")
+        used = await end(
+            "r1", RunResult(usage=RunUsage(input=1, output=10), provider="p", model="m"), resume="thread-1"
+        )
         assert (used.input_tokens, used.output_tokens) == (1, 10)
         assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
-        used = await end("r2", input_tokens=2, output_tokens=20)
+        used = await end("r2", RunResult(usage=RunUsage(input=2, output=20)))
         assert (used.input_tokens, used.output_tokens) == (3, 30)
         assert (used.model_provider, used.model, used.entry) == ("p", "m", {"resume": "thread-1"})
-        used = await end("r3", provider="q", model="n", resume="")
+        used = await end("r3", RunResult(provider="q", model="n"), resume="")
         assert (used.model_provider, used.model, used.entry) == ("q", "n", {"resume": ""})
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_what_a_run_said_is_told_in_order_and_nothing_of_others(where: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         def answer(text: str, run_id: str) -> MessageDraft:
             return MessageDraft(role="assistant", body={"role": "assistant", "content": text}, text=text, run_id=run_id)
 
-        await book.admit(asking("first"))
-        noted = await book.append_messages("first", [answer("one", "first"), answer("two", "first")])
+        await repository.admit(asking("first"))
+        noted = await repository.append_messages("first", [answer("one", "first"), answer("two", "first")])
         assert [message.body["content"] for message in noted] == ["one", "two"]
         drafts = (answer("three", "first"),)
-        done = await finished(book, "first", RunOutcome(status="ok", stop_reason="stop", drafts=drafts))
+        done = await finished(repository, "first", RunOutcome(status="ok", stop_reason="stop", drafts=drafts))
         assert [message.body["content"] for message in done.messages] == ["three"]
-        await book.admit(asking("second"))
-        await finished(book, "second", RunOutcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),)))
-        assert [message.body["content"] for message in await book.answer_messages(done.run)] == ["one", "two", "three"]
-        assert await book.append_messages("first", [answer("late", "first")]) == ()
+        await repository.admit(asking("second"))
+        await finished(
+            repository, "second", RunOutcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),))
+        )
+        assert [message.body["content"] for message in await repository.answer_messages(done.run)] == [
+            "one",
+            "two",
+            "three",
+        ]
+        assert await repository.append_messages("first", [answer("late", "first")]) == ()
 
-    on(where, story)
+    on(where, scenario)
 
 
 def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
-        run = (await book.admit(asking("first"))).run
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
+        run = (await repository.admit(asking("first"))).run
         drafts = [
             MessageDraft(role="assistant", body={"content": str(n)}, text=str(n), run_id="first") for n in range(1005)
         ]
-        await book.append_messages("first", drafts)
-        assert [message.body["content"] for message in await book.answer_messages(run)] == [
+        await repository.append_messages("first", drafts)
+        assert [message.body["content"] for message in await repository.answer_messages(run)] == [
             str(n) for n in range(5, 1005)
         ]
 
-    on(here, story)
+    on(here, scenario)
 
 
 @pytest.mark.parametrize(
@@ -421,14 +434,14 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
 def test_a_run_hears_first_what_the_house_has_to_tell_it(
     here: str, key: str, options: Json, told: list[str], marks: set[object]
 ) -> None:
-    async def story(store: SqlStore, book: SqlRunRepository) -> None:
+    async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         events = [
             QueuedEvent(session=key, key=name, text=text, at=1_798_797_600_000, owner=owner)
             for name, text, owner in (("k1", "for the owner", True), ("k2", "for others", False))
         ]
         await store.write(lambda connection: queue_events(connection, events))
         claim = (
-            await book.admit(
+            await repository.admit(
                 asking("r1", key.removeprefix("agent:main:"), "hello", options=msgspec.convert(options, RunOptions))
             )
         ).claim
@@ -439,7 +452,7 @@ def test_a_run_hears_first_what_the_house_has_to_tell_it(
         assert {message.body.get("forOwner") for message in claim.messages} == marks
         assert all(message.body["provenance"] == {"kind": "system_event"} for message in claim.messages[:-1])
 
-    on(here, story)
+    on(here, scenario)
 
 
 def test_a_result_whose_token_counts_the_version_before_stored_as_they_came_is_read() -> None:

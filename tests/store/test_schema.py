@@ -97,7 +97,7 @@ def test_a_database_of_the_version_before_has_the_layout_of_a_new_one(earlier: s
 
 
 def test_every_row_of_a_database_of_the_version_before_is_read(earlier: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(earlier) as store:
             empty = await store.read(
                 lambda c: [t.name for t in metadata.sorted_tables if c.execute(t.select()).first() is None]
@@ -124,7 +124,7 @@ def test_every_row_of_a_database_of_the_version_before_is_read(earlier: str) -> 
             (child,) = await SqlSubagentRepository(store).children(KEY)
             assert (child.task, child.grant.sender) == ("count", Sender(id="7", name="Ann", username="ann"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def check_runs(runs: SqlRunRepository) -> None:
@@ -155,7 +155,7 @@ async def check_runs(runs: SqlRunRepository) -> None:
 
 
 def test_mail_and_jobs_of_the_version_before_are_read(earlier: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(earlier) as store:
             sent, queued = await SqlOutbox(store).page(status=None, limit=10)
             assert (sent.poll, sent.receipts[0].message_id) == (
@@ -182,7 +182,7 @@ def test_mail_and_jobs_of_the_version_before_are_read(earlier: str) -> None:
             assert (firing.job.id, firing.begun, firing.job.spec.declaration_key) == ("j2", True, "d-j2")
             assert (await jobs.read_log(JobLogQuery()))[0][0]["summary"] == "Ticked"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_database_of_another_revision_is_refused(where: str) -> None:
@@ -207,7 +207,7 @@ def test_a_database_of_a_development_version_is_refused_with_the_remedy(tmp_path
 
 
 def test_every_partial_index_is_partial_on_both_databases(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             column = "indexdef" if where.startswith("postgresql") else "sql"
             table = "pg_indexes" if where.startswith("postgresql") else "sqlite_master"
@@ -215,7 +215,7 @@ def test_every_partial_index_is_partial_on_both_databases(where: str) -> None:
             assert await store.read(lambda c: c.execute(statement).scalar_one()) == 6
             assert await store.read(lambda c: inspect(c).has_table("sessions"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 OPEN_SQLITE = """

@@ -30,50 +30,50 @@ def called(tool: str, **more: Any) -> CallRecord:
 
 
 def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSubagentRepository(store)
-            await book.put(child("a", label="first"))
-            await book.put(child("b"))
-            await book.put(child("c", requester="agent:main:subagent:a"))
+            repository = SqlSubagentRepository(store)
+            await repository.put(child("a", label="first"))
+            await repository.put(child("b"))
+            await repository.put(child("c", requester="agent:main:subagent:a"))
 
-            assert await book.get("agent:main:subagent:a") == child("a", label="first")
-            assert [each.run_id for each in await book.children("agent:main:main")] == ["a", "b"]
+            assert await repository.get("agent:main:subagent:a") == child("a", label="first")
+            assert [each.run_id for each in await repository.children("agent:main:main")] == ["a", "b"]
             end: dict[str, Any] = {"ended_at": 5, "outcome": "ok", "delivery": "delivered"}
-            done = await book.change("agent:main:subagent:a", **end)
+            done = await repository.change("agent:main:subagent:a", **end)
             assert done == child("a", label="first", **end)
-            assert [each.run_id for each in await book.list_awaiting_delivery()] == ["b", "c"]
-            assert [each.run_id for each in await book.list_announced_since(5)] == ["a"]
-            assert await book.list_announced_since(6) == []
-            assert [each.run_id for each in await book.list_idle(6)] == ["a"]
-            await book.change("agent:main:subagent:a", archived=True)
-            assert await book.list_idle(6) == []
-            await book.drop("agent:main:subagent:b")
-            await book.prune(6)
-            assert [each.run_id for each in await book.list_awaiting_delivery()] == ["c"]
-            assert await book.get("agent:main:subagent:a") is None
-            assert await book.change("agent:main:subagent:a", tries=1) is None
+            assert [each.run_id for each in await repository.list_awaiting_delivery()] == ["b", "c"]
+            assert [each.run_id for each in await repository.list_announced_since(5)] == ["a"]
+            assert await repository.list_announced_since(6) == []
+            assert [each.run_id for each in await repository.list_idle(6)] == ["a"]
+            await repository.change("agent:main:subagent:a", archived=True)
+            assert await repository.list_idle(6) == []
+            await repository.drop("agent:main:subagent:b")
+            await repository.prune(6)
+            assert [each.run_id for each in await repository.list_awaiting_delivery()] == ["c"]
+            assert await repository.get("agent:main:subagent:a") is None
+            assert await repository.change("agent:main:subagent:a", tries=1) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSubagentRepository(store)
+            repository = SqlSubagentRepository(store)
             rows: dict[str, dict[str, Any]] = {
                 "a": {"ended_at": 9, "outcome": "ok"}, "b": {}, "c": {"ended_at": 9, "outcome": "killed"},
                 "d_e": {"ended_at": 5, "outcome": "error"}, "dxe": {"ended_at": 4, "outcome": "ok"},
             }  # fmt: skip
             for name, more in rows.items():
-                await book.put(child(name, **more))
+                await repository.put(child(name, **more))
 
             async def page(**asked: Any) -> list[str]:
-                return [each.run_id for _, each in await book.page(SubagentQuery(**asked))]
+                return [each.run_id for _, each in await repository.page(SubagentQuery(**asked))]
 
             everything = ["c", "a", "d_e", "dxe", "b"]
             assert await page() == everything
-            first = await book.page(SubagentQuery(limit=2))
+            first = await repository.page(SubagentQuery(limit=2))
             last, position = first[-1][1].ended_at or 0, first[-1][0]
             assert await page(after=(last, position)) == everything[2:]
             assert await page(outcomes=(None, "error")) == ["d_e", "b"]
@@ -81,14 +81,14 @@ def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
             assert await page(agent_id="other") == []
             assert await page(agent_id="main", session_key="agent:main:main") == everything
             assert await page(session_key="agent:main:subagent:a") == ["a"]
-            named = [await book.find(name) for name in ("d_e", "agent:main:subagent:a", "e", "%")]
+            named = [await repository.find(name) for name in ("d_e", "agent:main:subagent:a", "e", "%")]
             assert [each and each.run_id for each in named] == ["d_e", "a", None, None]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_records_are_found_by_every_question_and_old_ones_go(where: str, monkeypatch: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             audit = SqlAuditTrail(store)
             other: dict[str, Any] = {"at": now_ms(), "actor": "me", "action": "config", "target": "x", "outcome": "ok"}
@@ -114,4 +114,4 @@ def test_records_are_found_by_every_question_and_old_ones_go(where: str, monkeyp
             await audit.add([called("last")])
             assert len(await tools()) <= 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())

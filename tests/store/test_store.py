@@ -80,63 +80,63 @@ def test_what_was_written_is_there_after_reopening(where: str) -> None:
 
 
 def test_many_writes_share_one_fsync_and_one_bad_one_spoils_none(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSessionRepository(store)
-            await book.create(new("a", label="taken"))
+            repository = SqlSessionRepository(store)
+            await repository.create(new("a", label="taken"))
             before = store.commits
-            writes = [book.append("agent:main:a", [said(str(n))]) for n in range(100)]
-            clash = book.create(new("b", label="taken"))
+            writes = [repository.append("agent:main:a", [said(str(n))]) for n in range(100)]
+            clash = repository.create(new("b", label="taken"))
             results = await asyncio.gather(*writes, clash, return_exceptions=True)
             assert isinstance(results[-1], RpcError)
             assert not [r for r in results[:-1] if isinstance(r, BaseException)]
             assert store.commits - before < 20
-            page = await book.history("agent:main:a", limit=1000)
+            page = await repository.history("agent:main:a", limit=1000)
             assert [m.seq for m in page.messages] == list(range(1, 101))
-            assert await book.get("agent:main:b") is None
+            assert await repository.get("agent:main:b") is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_pages_go_on_where_the_last_one_ended(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSessionRepository(store)
+            repository = SqlSessionRepository(store)
             for n in range(25):
-                await book.create(new(f"s{n}"))
-            await book.patch("agent:main:s3", {"archived": True}, {})
+                await repository.create(new(f"s{n}"))
+            await repository.patch("agent:main:s3", {"archived": True}, {})
             seen: list[str] = []
             after = None
             while True:
-                page = await book.page(SessionQuery(limit=10, after=after))
+                page = await repository.page(SessionQuery(limit=10, after=after))
                 assert page.total == 24
                 if not page.sessions:
                     break
                 seen += [s.key for s in page.sessions]
                 after = (page.sessions[-1].updated_at, page.sessions[-1].position)
             assert len(seen) == len(set(seen)) == 24
-            by_offset = await book.page(SessionQuery(limit=10, offset=10))
+            by_offset = await repository.page(SessionQuery(limit=10, offset=10))
             assert [s.key for s in by_offset.sessions] == seen[10:20]
-            assert (await book.page(SessionQuery(archived=True))).total == 1
-            assert (await book.page(SessionQuery(search="S1"))).total == 11
-            assert await book.delete("agent:main:s4", transcript=True)
-            assert (await book.page(SessionQuery())).total == 23
+            assert (await repository.page(SessionQuery(archived=True))).total == 1
+            assert (await repository.page(SessionQuery(search="S1"))).total == 11
+            assert await repository.delete("agent:main:s4", transcript=True)
+            assert (await repository.page(SessionQuery())).total == 23
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlSessionRepository(store)
-            await book.create(new("a"))
-            await book.create(new("b"))
-            await book.append("agent:main:a", [said("The quick brown fox"), said("nothing here")])
-            await book.append("agent:main:b", [said("a slow fox, \0 quickly painted")])
+            repository = SqlSessionRepository(store)
+            await repository.create(new("a"))
+            await repository.create(new("b"))
+            await repository.append("agent:main:a", [said("The quick brown fox"), said("nothing here")])
+            await repository.append("agent:main:b", [said("a slow fox, \0 quickly painted")])
 
             async def keys(query: str, **more: object) -> set[str]:
                 options: dict[str, object] = {"keys": None, "agent_id": None, "limit": 10, **more}
-                return {hit.session_key for hit in await book.search(query, **options)}  # type: ignore[arg-type]
+                return {hit.session_key for hit in await repository.search(query, **options)}  # type: ignore[arg-type]
 
             assert await keys("fox") == {"agent:main:a", "agent:main:b"}
             assert await keys("brown qui") == {"agent:main:a"}
@@ -144,16 +144,16 @@ def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> No
             assert await keys("fox", agent_id="other") == set()
             for nasty in ('"', "fox OR", "text:fox*", "fox)", "' & !", "NEAR(fox"):
                 await keys(nasty)
-            await book.delete("agent:main:a", transcript=True)
+            await repository.delete("agent:main:a", transcript=True)
             assert await keys("fox") == {"agent:main:b"}
-            await book.reset("agent:main:b")
+            await repository.reset("agent:main:b")
             assert await keys("fox") == set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store, open_store(where) as other:
             here, there = SqlRunRepository(store), SqlRunRepository(other)
             first = await here.admit(asking("r1"))
@@ -172,39 +172,39 @@ def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
             assert [m.idempotency_key for m in history.messages] == ["r1:user", "r2:user"]
             assert await here.finish("r1", DONE) is None  # once
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_messages_that_may_be_answered_together_are(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlRunRepository(store)
-            await book.admit(asking("r1"))
+            repository = SqlRunRepository(store)
+            await repository.admit(asking("r1"))
             for name, mode in (("r2", "collect"), ("r3", "collect"), ("r4", "followup")):
-                await book.admit(asking(name, message=name, mode=mode))
-            done = await book.finish("r1", DONE)
+                await repository.admit(asking(name, message=name, mode=mode))
+            done = await repository.finish("r1", DONE)
             assert done is not None
             assert done.next is not None
             assert (done.next.run.run_id, done.next.prompt) == ("r3", "r2\n\nr3")
             assert [(r.run_id, r.status, r.merged_into) for r in done.next.merged] == [("r2", "ok", "r3")]
-            done = await book.finish("r3", DONE)
+            done = await repository.finish("r3", DONE)
             assert done is not None
             assert done.next is not None
             assert done.next.run.run_id == "r4"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_queue_has_an_end(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
-            book = SqlRunRepository(store)
+            repository = SqlRunRepository(store)
             for n in range(QUEUE_CAP + 1):
-                await book.admit(asking(f"r{n}"))
+                await repository.admit(asking(f"r{n}"))
             with pytest.raises(RpcError, match="already wait"):
-                await book.admit(asking("one too many"))
+                await repository.admit(asking("one too many"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 CLAIM_AND_DIE = """
@@ -225,20 +225,20 @@ asyncio.run(main())
 def test_a_dead_processs_run_is_ended_as_cut_short_and_what_waited_goes_on(where: str) -> None:
     assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             claims, cut = await SqlRunRepository(store).sweep()
             assert [(run.run_id, run.status, run.stop_reason) for run in cut] == [("r1", "error", "restart")]
             assert [claim.run.run_id for claim in claims] == ["r2"]
             assert await SqlRunRepository(store).sweep() == ([], [])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_who_comes_to_a_dead_processs_session_is_told_what_was_ended_there(where: str) -> None:
     assert subprocess.run([sys.executable, "-c", CLAIM_AND_DIE, where], timeout=60, check=False).returncode == -9
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(where) as store:
             admission = await SqlRunRepository(store).admit(asking("r3", mode="followup"))
             assert [(run.run_id, run.stop_reason, run.is_over) for run in admission.ended_runs] == [
@@ -247,11 +247,11 @@ def test_who_comes_to_a_dead_processs_session_is_told_what_was_ended_there(where
             assert admission.claim is not None
             assert admission.claim.run.run_id == "r2"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_who_meets_another_at_a_new_database_waits(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with closing(sqlite3.connect(tmp_path / "db", isolation_level=None, check_same_thread=False)) as other:
             other.execute("BEGIN IMMEDIATE")  # as one does that is about to lay it out
             asyncio.get_running_loop().call_later(0.2, other.execute, "COMMIT")
@@ -259,17 +259,17 @@ def test_who_meets_another_at_a_new_database_waits(tmp_path: Path) -> None:
                 assert not other.in_transaction
                 await SqlSessionRepository(store).create(new("a"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(str(tmp_path / "s" / "db")) as store:
             await SqlSessionRepository(store).create(new("a"))
             for file in (tmp_path / "s").glob("db*"):
                 assert file.stat().st_mode & 0o077 == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("harm", ["header", "middle", "truncated", "other"])
@@ -347,10 +347,10 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(str(tmp_path / "db")) as store:
-            book = SqlSessionRepository(store)
-            await book.create(new("a"))
+            repository = SqlSessionRepository(store)
+            await repository.create(new("a"))
             holding, release = asyncio.Event(), asyncio.Event()
             loop = asyncio.get_running_loop()
 
@@ -360,11 +360,11 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
 
             writing = asyncio.ensure_future(store.write(hold))
             await holding.wait()
-            assert await asyncio.wait_for(book.get("agent:main:a"), 10) is not None
+            assert await asyncio.wait_for(repository.get("agent:main:a"), 10) is not None
             release.set()
             await writing
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("method", ["write", "read"])

@@ -59,10 +59,10 @@ def raising(error: Exception) -> Callable[[Connection], None]:
     return work
 
 
-def within(story: Awaitable[None]) -> None:
+def within(scenario: Awaitable[None]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE):
-            await story
+            await scenario
 
     asyncio.run(bounded())
 
@@ -95,26 +95,26 @@ async def together(writer: Writer, *works: Callable[[Connection], Any]) -> list[
 
 @pytest.mark.parametrize(("count", "commits"), [(0, 0), (1, 1), (2, 1), (256, 1), (257, 2), (513, 3)])
 def test_what_waits_shares_a_commit_up_to_so_many(writer: Writer, file: Path, count: int, commits: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         names = [str(n) for n in range(count)]
         assert await together(writer, *map(put, names)) == names
         assert writer.commits == 1 + commits  # and that of the one they waited for
         assert kept(file) == set(names)
 
-    within(story())
+    within(scenario())
 
 
 def test_works_are_done_in_the_order_they_came(writer: Writer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         order: list[int] = []
         await together(writer, *(lambda _, n=n: order.append(n) for n in range(300)))
         assert order == list(range(300))
 
-    within(story())
+    within(scenario())
 
 
 def test_ten_thousand_wait_and_no_more(writer: Writer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with held(writer):
             waiting = [asyncio.ensure_future(writer.write(lambda _: None)) for _ in range(10_000)]
             await asyncio.sleep(0)
@@ -123,7 +123,7 @@ def test_ten_thousand_wait_and_no_more(writer: Writer) -> None:
         await asyncio.gather(*waiting)
         await writer.write(lambda _: None)
 
-    within(story())
+    within(scenario())
 
 
 # ---- whose fault -----------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_ten_thousand_wait_and_no_more(writer: Writer) -> None:
 def test_ones_own_fault_spoils_nobody_elses_work(
     writer: Writer, file: Path, caplog: pytest.LogCaptureFixture, error: Exception, logged: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for works in ([put("a"), raising(error), put("b")], [raising(error)]):
             caplog.clear()
             results = await together(writer, *works)
@@ -144,11 +144,11 @@ def test_ones_own_fault_spoils_nobody_elses_work(
             assert (logged in caplog.text) if logged else (caplog.text == "")
         assert kept(file) == {"a", "b"}
 
-    within(story())
+    within(scenario())
 
 
 def test_only_who_shared_a_commit_with_anothers_fault_is_done_again(writer: Writer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         done: list[str] = []
 
         def noting(name: str, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
@@ -171,22 +171,22 @@ def test_only_who_shared_a_commit_with_anothers_fault_is_done_again(writer: Writ
             await together(writer, *(noting(name, work) for name, work in works.items()))
             assert done == times
 
-    within(story())
+    within(scenario())
 
 
 def test_who_breaks_a_rule_of_the_tables_hears_of_it_alone(writer: Writer, file: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first, again, other = await together(writer, put("a"), put("a"), put("b"))
         assert (first, other) == ("a", "b")
         assert isinstance(again, IntegrityError)
         assert kept(file) == {"a", "b"}
         assert writer.commits == 2
 
-    within(story())
+    within(scenario())
 
 
 def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         def nowhere(connection: Connection) -> None:
             connection.execute(text("INSERT INTO nowhere VALUES (1)"))
 
@@ -198,7 +198,7 @@ def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file:
         assert (kept(file), writer.commits) == (set(), 2)
         assert await writer.write(put("a")) == "a"  # and it goes on
 
-    within(story())
+    within(scenario())
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file:
 def test_what_the_database_says_is_said_in_our_words(
     writer: Writer, caplog: pytest.LogCaptureFixture, name: str, kind: type[Exception] | None
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         trouble = sqlite3.OperationalError("its own words")
         trouble.sqlite_errorname = name
         (result,) = await together(writer, raising(trouble))
@@ -221,14 +221,14 @@ def test_what_the_database_says_is_said_in_our_words(
             assert f"store: {result}" in caplog.text
             assert "a write failed" not in caplog.text
 
-    within(story())
+    within(scenario())
 
 
 # ---- who asks --------------------------------------------------------------------------------------------------------
 
 
 def test_what_somebody_asked_who_has_left_is_done_all_the_same(writer: Writer, file: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with held(writer):
             leaving, staying = (asyncio.ensure_future(writer.write(put(name))) for name in ("a", "b"))
             await asyncio.sleep(0)
@@ -237,7 +237,7 @@ def test_what_somebody_asked_who_has_left_is_done_all_the_same(writer: Writer, f
         assert leaving.cancelled()
         assert kept(file) == {"a", "b"}
 
-    within(story())
+    within(scenario())
 
 
 def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
@@ -245,7 +245,7 @@ def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with held(writer):
             mine = asyncio.ensure_future(writer.write(put("mine")))
             await asyncio.sleep(0)
@@ -263,11 +263,11 @@ def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
         assert kept(file) == {"mine", "theirs", "third"}
         assert "store: 1 writes done after their loop closed" in caplog.text
 
-    within(story())
+    within(scenario())
 
 
 def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writer: Writer, file: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with held(writer) as go_on:
             waiting = asyncio.ensure_future(writer.write(put("a")))
             await asyncio.sleep(0)
@@ -279,11 +279,11 @@ def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writ
             await writer.write(put("b"))
         assert kept(file) == {"a"}
 
-    within(story())
+    within(scenario())
 
 
 def test_a_broken_store_takes_nothing(writer: Writer, file: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         writer.fatal_error = StoreDamaged("broken")
         with pytest.raises(StoreDamaged, match="broken"):
             await writer.write(put("a"))
@@ -291,4 +291,4 @@ def test_a_broken_store_takes_nothing(writer: Writer, file: Path) -> None:
         assert await writer.write(put("b")) == "b"
         assert kept(file) == {"b"}
 
-    within(story())
+    within(scenario())

@@ -7,11 +7,29 @@ and lets a run's grant call the method only if the rules allow one of them.
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from .claw_catalogue import CLAW_TOOLS
-from .model import Caller, Json
+from .model import Caller, Json, PolicyDecision
 
 DenialCheck = Callable[[Caller, str], str | None]
 """Why this caller may not use a tool of that name; None if it may."""
+
+ToolDecider = Callable[[Caller, str], PolicyDecision]
+"""Whether this caller may use a tool of that name, and by which rule."""
+
+
+class GrantedCall(Struct, frozen=True, kw_only=True):
+    """A request as the tool call it is, with what the rules decide on it: evaluated once, for the check and the audit.
+
+    `tool` is the method's own name when the method is behind no tool."""
+
+    caller: Caller
+    method: str
+    params: Json
+    tool: str
+    decision: PolicyDecision
+
 
 GRANT_PREFIX: Final = "ocg_"
 """How grant tokens begin: it tells a run's token from the gateway's own, and an ended one from a wrong one."""

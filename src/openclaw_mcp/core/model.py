@@ -185,6 +185,16 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     other clients are refused. An `inline` tool may still turn into a task halfway: see `CallContext.detach`."""
 
 
+class PolicyDecision(Struct, frozen=True):
+    """Whether a caller may use a tool."""
+
+    allowed: bool
+    reason: str
+    """The rule that decided, for the audit and for the refusal."""
+    step: str = "scope"
+    """Which step of the rules that was."""
+
+
 class ToolCall(Struct, frozen=True, kw_only=True):
     caller: Caller
     name: str

@@ -67,7 +67,7 @@ class NullCallContext:
 
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         capability = next(iter(questions.values())).capability
-        raise CannotAsk("nobody can be asked on this connection", capability=capability)
+        raise CannotAsk("no client can be asked on this connection", capability=capability)
 
     async def detach(self) -> None:
         return
@@ -182,7 +182,7 @@ class RunExecutor(Protocol):
         """Admit it, on disk when this returns; it is carried out now or when its turn comes."""
 
     async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
-        """Stop what goes in a session, and drop what waits; the ids of those ended or about to be."""
+        """Stop what runs in a session, and drop what waits; the ids of those ended or about to be."""
 
     async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
         """The run once it has ended; None when the time is up first."""

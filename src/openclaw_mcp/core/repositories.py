@@ -78,7 +78,7 @@ class SessionRepository(Protocol):
 
 
 class RunRepository(Protocol):
-    """Runs: at most one is running per session, in whatever process."""
+    """Runs: at most one is running per session, in all processes together."""
 
     @property
     def instance(self) -> str:

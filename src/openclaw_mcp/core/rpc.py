@@ -153,6 +153,22 @@ def read_params(params: Any, kind: type[Params], method: str) -> Params:
         raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
 
 
+def make_method(
+    name: str,
+    scope: str,
+    params: type[Params],
+    handle: Callable[[RpcCall, Params], Awaitable[Any]],
+    *,
+    advertised: bool = True,
+) -> RpcMethod:
+    """A method that gets its parameters read and checked, as `params`."""
+
+    async def read_and_handle(call: RpcCall) -> Any:
+        return await handle(call, read_params(call.params, params, call.method))
+
+    return RpcMethod(name, scope, read_and_handle, advertised=advertised)
+
+
 def schema_message(message: str) -> str:
     """A msgspec error as JSON Schema validators put it: `at /client/id: must be integer`."""
     problem, _, place = message.partition(" - at `")

@@ -140,21 +140,11 @@ def child_grant(caller: Caller) -> Grant:
     grant = caller.session_grant or caller.grant or Grant()
     channel, group = _policy_address(caller, grant)
     return Grant(
-        channel=channel,
-        account=grant.account,
-        to=grant.to,
-        group=group,
-        space=grant.space,
-        thread=grant.thread,
-        sender=grant.sender,
-        owner=caller.is_owner,
-        depth=grant.depth,
-        handed_on=caller.acts_in_session,
-        led_by=_model_lineage(grant),
-        delivers_to=grant.delivers_to,
-        sends_anywhere=grant.sends_anywhere,
+        channel=channel, account=grant.account, to=grant.to, group=group, space=grant.space, thread=grant.thread,
+        sender=grant.sender, owner=caller.is_owner, depth=grant.depth, handed_on=caller.acts_in_session,
+        led_by=_model_lineage(grant), delivers_to=grant.delivers_to, sends_anywhere=grant.sends_anywhere,
         tools=grant.tools,
-    )
+    )  # fmt: skip
 
 
 def _policy_address(caller: Caller, grant: Grant) -> tuple[str | None, str | None]:

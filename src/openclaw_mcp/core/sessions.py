@@ -137,12 +137,14 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     has_more: bool
 
 
-class SearchHit(Struct, frozen=True, kw_only=True):
+class SearchHit(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A message that was found, in the format of `sessions.search`."""
+
     session_key: str
     session_id: str
-    uid: str
+    message_id: str
     role: str
-    at: int
+    timestamp: int
     snippet: str
     score: float
 
@@ -282,10 +284,6 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     error: str | None = None
     result: RunResult = RunResult()
     drafts: tuple[MessageDraft, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int = 0
-    provider: str | None = None
-    model: str | None = None
     resume: str | None = None
     """The runtime's id of the conversation. None keeps the stored one; an empty text drops it."""
 

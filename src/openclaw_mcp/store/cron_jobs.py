@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
 
 from ..core.ids import new_id
 from ..core.jobs import (
@@ -23,11 +23,11 @@ from ..core.jobs import (
     replace_job,
 )
 from ..core.model import Json
-from .cron_rows import active_run_row, ending_columns, firing_from_row, instant_run_row, job_columns, job_from_row
+from .cron_rows import active_run_row, ending_columns, firing_columns, firing_from_row, job_columns, job_from_row
 from .events import queue_events
 from .prepared_statements import PreparedStatement
 from .rows import from_json
-from .store import SqlStore
+from .store import SqlRepository
 from .tables import cron_jobs as jobs
 from .tables import cron_runs as runs
 
@@ -72,22 +72,20 @@ _INSERT_RUN = PreparedStatement(insert(runs))
 _SELECT_LAST_RUN_ID = select(func.max(runs.c.id))
 
 
-class SqlCronJobRepository:
+_PlannedFiring = tuple[JobFiring, int | None, FiringOutcome | None]
+"""A firing, when its job is due next, and how the firing ends if nothing has to run for it."""
+
+
+class SqlCronJobRepository(SqlRepository):
     """A `CronJobRepository` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
-    @property
-    def instance(self) -> str:
-        return self._store.instance
 
     # ---- jobs ----------------------------------------------------------------------------------------------------
 
     async def add(self, job: CronJob, *, max_jobs: int) -> CronJob | None:
         def work(connection: Connection) -> CronJob | None:
             if job.spec.declaration_key is not None:
-                known = connection.execute(_select_declared_job(job.spec.declaration_key)).first()
+                declared = select(jobs).where(jobs.c.declaration_key == job.spec.declaration_key)
+                known = connection.execute(declared).first()
                 if known is not None:
                     return job_from_row(known)
             if connection.execute(select(func.count()).select_from(jobs)).scalar_one() >= max_jobs:
@@ -99,10 +97,6 @@ class SqlCronJobRepository:
 
     async def get(self, job_id: str) -> CronJob | None:
         return await self._store.read(lambda connection: _find(connection, job_id))
-
-    async def find_by_declaration(self, key: str) -> CronJob | None:
-        row = await self._store.read(lambda connection: connection.execute(_select_declared_job(key)).first())
-        return None if row is None else job_from_row(row)
 
     async def page(self, query: JobQuery) -> tuple[Sequence[CronJob], int]:
         where = _job_filters(query)
@@ -144,7 +138,7 @@ class SqlCronJobRepository:
         self, now: int, *, limit: int, plan: PlanNextRun, instant_outcome: InstantOutcome | None = None
     ) -> Sequence[ClaimedFiring]:
         def work(connection: Connection) -> Sequence[ClaimedFiring]:
-            claim, name = _ClaimBatch(connection, self.instance, now), new_id()
+            planned, name = list[_PlannedFiring](), new_id()
             for row in _SELECT_DUE.all(connection, {"now": now, "most": limit}):
                 try:
                     job = job_from_row(row)
@@ -155,9 +149,8 @@ class SqlCronJobRepository:
                     continue
                 run_id = f"cron:{job.id}:{row.next_at}:{name}"
                 firing = JobFiring(run_id=run_id, job=job, due_at=row.next_at, at=now)
-                claim.add(firing, plan(job, now), None if instant_outcome is None else instant_outcome(firing))
-            claim.write()
-            return claim.claims
+                planned.append((firing, plan(job, now), None if instant_outcome is None else instant_outcome(firing)))
+            return _write_claims(connection, planned, self.instance)
 
         return await self._store.write(work)
 
@@ -209,7 +202,7 @@ class SqlCronJobRepository:
             if job is not None and job.running == firing.run_id:
                 job = _update_job(connection, job, outcome.change_job(job), running=None)
             due = None if job is None else job.state.next_run_at_ms
-            connection.execute(_MARK_ENDED, {**known, **ending_columns(_with_next_run(outcome, due), outcome.reap_at)})
+            connection.execute(_MARK_ENDED, {**known, **ending_columns(outcome, due)})
             if _should_prune(place):
                 _prune(connection, firing.job.id, outcome.max_log_entries)
             if outcome.event is not None:
@@ -262,71 +255,52 @@ class SqlCronJobRepository:
         await self._store.write(lambda connection: queue_events(connection, [event]))
 
 
-class _ClaimBatch:
-    """The rows of one claim, collected so that each table is written once however many jobs are due."""
-
-    def __init__(self, connection: Connection, owner: str, now: int) -> None:
-        self._connection, self._owner, self._now = connection, owner, now
-        self.claims: list[ClaimedFiring] = []
-        self._running_jobs: list[dict[str, Any]] = []
-        self._updated_jobs: list[dict[str, Any]] = []
-        self._deleted_jobs: list[dict[str, Any]] = []
-        self._running_rows: list[dict[str, Any]] = []
-        self._ended_rows: list[dict[str, Any]] = []
-        self._events: list[QueuedEvent] = []
-
-    def add(self, firing: JobFiring, due: int | None, ending: FiringOutcome | None) -> None:
-        job = firing.job
-        if ending is None:
-            self._running_jobs.append({"wanted": job.id, "run": firing.run_id, "now": self._now, "next": due})
-            self._running_rows.append(active_run_row(firing, self._owner))
-            self.claims.append(ClaimedFiring(firing=firing))
-            return
-        left = ending.change_job(replace_job(job, next_run_at_ms=due))
-        if left is None:
-            self._deleted_jobs.append({"wanted": job.id})
-        else:
-            self._updated_jobs.append({"wanted": job.id, **job_columns(left), "running": None, "running_at": None})
-        following = None if left is None else left.state.next_run_at_ms
-        self._ended_rows.append(instant_run_row(firing, _with_next_run(ending, following), ending.reap_at, self._owner))
-        if ending.event is not None:
-            self._events.append(ending.event)
-        self.claims.append(ClaimedFiring(firing=firing, outcome=ending, job=left))
-
-    def write(self) -> None:
-        for statement, rows in (
-            (_MARK_RUNNING, self._running_jobs),
-            (_UPDATE_JOB, self._updated_jobs),
-            (_DELETE_JOB, self._deleted_jobs),
-            (_INSERT_RUN, self._running_rows),
-            (_INSERT_RUN, self._ended_rows),
-        ):
-            statement.run_each(self._connection, rows)
-        if self._ended_rows:
-            last = self._connection.execute(_SELECT_LAST_RUN_ID).scalar() or 0
-            # The ids just given out: one in PRUNE_EVERY of them has its job's log pruned.
-            ended = [one for one in self.claims if one.outcome is not None]
-            for place, one in enumerate(ended, last - len(ended) + 1):
-                if one.outcome is not None and _should_prune(place):
-                    _prune(self._connection, one.firing.job.id, one.outcome.max_log_entries)
-        queue_events(self._connection, self._events)
+def _write_claims(connection: Connection, planned: Sequence[_PlannedFiring], owner: str) -> list[ClaimedFiring]:
+    """The claims of these firings. Each table is written once however many jobs are due."""
+    claims = [
+        ClaimedFiring(firing=firing)
+        if ending is None
+        else ClaimedFiring(
+            firing=firing, outcome=ending, job=ending.change_job(replace_job(firing.job, next_run_at_ms=due))
+        )
+        for firing, due, ending in planned
+    ]
+    begun = [(firing, due) for firing, due, ending in planned if ending is None]
+    ended = [(one.firing, one.outcome, one.job) for one in claims if one.outcome is not None]
+    idle = {"running": None, "running_at": None}
+    _MARK_RUNNING.run_each(
+        connection,
+        [{"wanted": firing.job.id, "run": firing.run_id, "now": firing.at, "next": due} for firing, due in begun],
+    )
+    _UPDATE_JOB.run_each(
+        connection, [{"wanted": job.id, **job_columns(job), **idle} for _, _, job in ended if job is not None]
+    )
+    _DELETE_JOB.run_each(connection, [{"wanted": firing.job.id} for firing, _, job in ended if job is None])
+    _INSERT_RUN.run_each(connection, [active_run_row(firing, owner) for firing, _ in begun])
+    _INSERT_RUN.run_each(
+        connection,
+        [
+            {**firing_columns(firing, owner), **ending_columns(outcome, job.state.next_run_at_ms if job else None)}
+            for firing, outcome, job in ended
+        ],
+    )
+    if ended:
+        last = connection.execute(_SELECT_LAST_RUN_ID).scalar() or 0
+        # The ids just given out: one in PRUNE_EVERY of them has its job's log pruned.
+        for place, (firing, outcome, _) in enumerate(ended, last - len(ended) + 1):
+            if _should_prune(place):
+                _prune(connection, firing.job.id, outcome.max_log_entries)
+    queue_events(connection, [outcome.event for _, outcome, _ in ended if outcome.event is not None])
+    return claims
 
 
 def _should_prune(run_row_id: int) -> bool:
     return run_row_id % PRUNE_EVERY == 0
 
 
-def _with_next_run(ending: FiringOutcome, due: int | None) -> Json:
-    return ending.entry if due is None else {**ending.entry, "nextRunAtMs": due}
-
-
 def _find(connection: Connection, job_id: str, *, lock: bool = False) -> CronJob | None:
     row = connection.execute(_SELECT_JOB_LOCKED if lock else _SELECT_JOB, {"wanted": job_id}).first()
     return None if row is None else job_from_row(row)
-
-
-def _select_declared_job(key: str) -> Select[Any]:
-    return select(jobs).where(jobs.c.declaration_key == key)
 
 
 def _update_job(connection: Connection, old: CronJob, job: CronJob | None, *, running: str | None) -> CronJob | None:

@@ -5,10 +5,9 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Row
 
-from ..core.jobs import CronJob, JobFiring, JobSpec, JobState
-from ..core.model import Json
+from ..core.jobs import CronJob, FiringOutcome, JobFiring, JobSpec, JobState
 from ..core.sessions import now_ms
-from .rows import from_json, to_json
+from .rows import to_json
 
 LONGEST_SEARCH_TEXT: Final = 4000  # characters searched of a job or a log entry
 
@@ -42,66 +41,56 @@ def job_columns(job: CronJob) -> dict[str, Any]:
 def job_from_row(row: Row[Any]) -> CronJob:
     state = msgspec.structs.replace(_decode_state(row.state), next_run_at_ms=row.next_at, running_at_ms=row.running_at)
     return CronJob(
-        id=row.id,
-        spec=_decode_spec(row.spec),
-        state=state,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        origin=row.origin,
-        running=row.running,
-    )
+        id=row.id, spec=_decode_spec(row.spec), state=state, created_at=row.created_at, updated_at=row.updated_at,
+        origin=row.origin, running=row.running,
+    )  # fmt: skip
+
+
+class _StoredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the row of a running firing holds it: the job itself may be changed or deleted meanwhile."""
+
+    id: str
+    spec: JobSpec
+    state: JobState
+    created: int
+    updated: int
+    origin: str | None
+
+
+_decode_stored_job = msgspec.json.Decoder(_StoredJob).decode
 
 
 def active_run_row(firing: JobFiring, owner: str) -> dict[str, Any]:
     job = firing.job
-    stored = {"id": job.id, "spec": job.spec, "state": job.state, "created": job.created_at, "updated": job.updated_at}
-    encoded = to_json({**stored, "origin": job.origin})
-    return {**_firing_columns(firing, owner), "status": "running", "job": encoded}
+    stored = _StoredJob(
+        id=job.id, spec=job.spec, state=job.state, created=job.created_at, updated=job.updated_at, origin=job.origin
+    )
+    return {**firing_columns(firing, owner), "status": "running", "job": to_json(stored)}
 
 
-def instant_run_row(firing: JobFiring, entry: Json, reap_at: int | None, owner: str) -> dict[str, Any]:
-    """Of a firing that ends as soon as it is claimed."""
-    return {**_firing_columns(firing, owner), **ending_columns(entry, reap_at)}
-
-
-def _firing_columns(firing: JobFiring, owner: str) -> dict[str, Any]:
+def firing_columns(firing: JobFiring, owner: str) -> dict[str, Any]:
     return {
-        "run_id": firing.run_id,
-        "job_id": firing.job.id,
-        "agent_id": firing.job.spec.agent_id,
-        "manual": firing.manual,
-        "owner": owner,
-        "due_at": firing.due_at,
-        "at": firing.at,
-        "note": firing.note,
-    }
+        "run_id": firing.run_id, "job_id": firing.job.id, "agent_id": firing.job.spec.agent_id,
+        "manual": firing.manual, "owner": owner, "due_at": firing.due_at, "at": firing.at, "note": firing.note,
+    }  # fmt: skip
 
 
 def firing_from_row(row: Row[Any]) -> JobFiring:
-    kept = from_json(row.job)
+    kept = _decode_stored_job(row.job)
     job = CronJob(
-        id=kept["id"],
-        spec=msgspec.convert(kept["spec"], JobSpec),
-        state=msgspec.convert(kept["state"], JobState),
-        created_at=kept["created"],
-        updated_at=kept["updated"],
-        origin=kept["origin"],
-        running=row.run_id,
-    )
+        id=kept.id, spec=kept.spec, state=kept.state, created_at=kept.created, updated_at=kept.updated,
+        origin=kept.origin, running=row.run_id,
+    )  # fmt: skip
     return JobFiring(
         run_id=row.run_id, job=job, due_at=row.due_at, at=row.at, manual=row.manual, begun=row.begun, note=row.note
     )
 
 
-def ending_columns(entry: Json, reap_at: int | None) -> dict[str, Any]:
+def ending_columns(outcome: FiringOutcome, next_run_at: int | None) -> dict[str, Any]:
+    entry = outcome.entry if next_run_at is None else {**outcome.entry, "nextRunAtMs": next_run_at}
     text = f"{entry.get('jobName', '')}\n{entry.get('summary', '')}\n{entry.get('error', '')}"
     return {
-        "status": entry["status"],
-        "ended_at": entry.get("ts", now_ms()),
-        "delivery_status": entry.get("deliveryStatus"),
-        "words": text.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
-        "entry": to_json(entry),
-        "session_key": entry.get("sessionKey"),
-        "reap_at": reap_at,
-        "job": None,
-    }
+        "status": entry["status"], "ended_at": entry.get("ts", now_ms()),
+        "delivery_status": entry.get("deliveryStatus"), "words": text.lower().replace("\0", "")[:LONGEST_SEARCH_TEXT],
+        "entry": to_json(entry), "session_key": entry.get("sessionKey"), "reap_at": outcome.reap_at, "job": None,
+    }  # fmt: skip

@@ -34,7 +34,7 @@ def queue_events(connection: Connection, events: Sequence[QueuedEvent]) -> None:
 def _queue_for_session(connection: Connection, session: str, events: Sequence[QueuedEvent]) -> None:
     waiting = _SELECT_BY_SESSION.all(connection, {"wanted": session})
     last = {row.key.startswith(GUEST_KEY_PREFIX): row.text for row in waiting}
-    rows: dict[str, dict[str, Any]] = {}
+    rows = {}
     for event in events:
         text = event.text.replace("\0", "")[:LONGEST_EVENT]
         if text == last.get(not event.owner):
@@ -42,19 +42,19 @@ def _queue_for_session(connection: Connection, session: str, events: Sequence[Qu
         key = event.key if event.owner else GUEST_KEY_PREFIX + event.key
         rows[key] = {"session_key": session, "key": key, "at": event.at, "text": text}
         last[not event.owner] = text
-    fresh = [row for key, row in [*rows.items()][-MOST_QUEUED:] if not _is_queued(connection, key)]
+    fresh = [key for key in [*rows][-MOST_QUEUED:] if not _is_queued(connection, key)]
     if not fresh:
         return
-    _INSERT_EVENT.run_each(connection, fresh)
+    _INSERT_EVENT.run_each(connection, [rows[key] for key in fresh])
     surplus = [id for guests in (False, True) for id in _find_surplus(waiting, fresh, guests=guests)]
     if surplus:
         connection.execute(delete(system_events).where(system_events.c.id.in_(surplus)))
 
 
-def _find_surplus(waiting: Sequence[Row[Any]], fresh: Sequence[dict[str, Any]], *, guests: bool) -> list[int]:
+def _find_surplus(waiting: Sequence[Row[Any]], fresh: Sequence[str], *, guests: bool) -> list[int]:
     """Those to be deleted. Events of others never displace those of the owner, nor the other way round."""
     old = [row.id for row in waiting if is_from_guest(row) is guests]
-    new = sum(row["key"].startswith(GUEST_KEY_PREFIX) is guests for row in fresh)
+    new = sum(key.startswith(GUEST_KEY_PREFIX) is guests for key in fresh)
     return old[: max(0, len(old) + new - MOST_QUEUED)]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
@@ -15,7 +14,7 @@ from ..core.model import Json
 from ..core.sessions import now_ms
 from .prepared_statements import PreparedStatement
 from .rows import shorten_key, to_json, upsert_for
-from .store import SqlStore
+from .store import SqlRepository, SqlStore
 from .tables import local_files, local_messages
 
 _decode_stored_message = msgspec.json.Decoder(StoredMessage).decode
@@ -27,11 +26,11 @@ _BY_KEY = select(_COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.key == bindpara
 _BY_UID = select(_COLUMNS.id, _COLUMNS.body).where(_IN_CONVERSATION, _COLUMNS.uid == bindparam("named"))
 
 
-class SqlLocalMessageRepository:
+class SqlLocalMessageRepository(SqlRepository):
     """A `LocalMessageRepository` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
-        self._store = store
+        super().__init__(store)
         self._add_batched = store.batch(_insert_messages)
 
     async def add(self, new: NewLocalMessage) -> tuple[StoredMessage, bool]:
@@ -132,7 +131,18 @@ def _insert_messages(
             results.append((_read_body(known), False))
             continue
         if new.attachments:
-            connection.execute(insert(local_files), [_file_columns(added, n, a) for n, a in enumerate(new.attachments)])
+            files = [
+                {
+                    "message": added,
+                    "n": n,
+                    "mime_type": attachment.mime_type[:256],
+                    "name": attachment.name and attachment.name[:512],
+                    "url": attachment.web_address,
+                    "data": attachment.data,
+                }
+                for n, attachment in enumerate(new.attachments)
+            ]
+            connection.execute(insert(local_files), files)
         results.append((message, True))
     return results
 
@@ -143,7 +153,7 @@ def _insert_statement(dialect: str) -> PreparedStatement:
     return PreparedStatement(new.returning(_COLUMNS.id))
 
 
-def _lookup_params(account: str, conversation: str, key: str) -> Json:
+def _lookup_params(account: str, conversation: str, key: str) -> dict[str, str]:
     return {"of": account, "within": conversation, "named": key}
 
 
@@ -161,14 +171,3 @@ def _describe_attachment(attachment: Attachment) -> FileSummary:
         name=attachment.name, mime_type=attachment.mime_type, size=len(attachment.data or b""),
         url=attachment.web_address,
     )  # fmt: skip
-
-
-def _file_columns(message: int, n: int, attachment: Attachment) -> dict[str, Any]:
-    return {
-        "message": message,
-        "n": n,
-        "mime_type": attachment.mime_type[:256],
-        "name": attachment.name and attachment.name[:512],
-        "url": attachment.web_address,
-        "data": attachment.data,
-    }

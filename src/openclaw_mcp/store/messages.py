@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from ..core.channel import ChatAddress, DeliveryReceipt, InboundMessage, OutboundMessage, Poll
@@ -13,7 +14,7 @@ from ..core.mail import InboxEntry, NewOutboxMessage, OutboxMessage, OutboxStatu
 from ..core.sessions import now_ms
 from .prepared_statements import PreparedStatement
 from .rows import shorten_key, to_json, upsert_for
-from .store import SqlStore
+from .store import SqlRepository, SqlStore
 from .tables import acquaintances, inbox, outbox
 
 _decode_messages = msgspec.json.Decoder(tuple[OutboundMessage, ...]).decode
@@ -29,16 +30,13 @@ _MARK_DONE = update(inbox).where(inbox.c.id == bindparam("one")).values(status="
 _UPDATE_BY_UID = update(outbox).where(outbox.c.uid == bindparam("wanted"))
 
 
-class SqlOutbox:
+class SqlOutbox(SqlRepository):
     """An `Outbox` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     async def put(self, new: NewOutboxMessage) -> tuple[OutboxMessage, bool]:
         uid, at = new_id(), now_ms()
         row = {
-            **_address_columns(new.address), "uid": uid, "key": shorten_key(new.key), "letters": to_json(new.parts),
+            **structs.asdict(new.address), "uid": uid, "key": shorten_key(new.key), "letters": to_json(new.parts),
             "origin": new.origin, "poll": None if new.poll is None else to_json(new.poll), "session": new.session,
             "owner": self._store.instance, "status": "queued", "tries": 0, "due_at": at, "created_at": at,
             "updated_at": at, "receipts": "[]",
@@ -61,13 +59,12 @@ class SqlOutbox:
         return None if row is None else _outbox_message_from_row(row)
 
     async def update(self, message: OutboxMessage) -> None:
-        values: dict[str, Any] = {
-            "status": message.status, "tries": message.tries, "due_at": message.due_at, "error": message.error,
-            "receipts": to_json(message.receipts), "updated_at": now_ms(),
-        }  # fmt: skip
+        statement = _UPDATE_BY_UID.values(
+            status=message.status, tries=message.tries, due_at=message.due_at, error=message.error,
+            receipts=to_json(message.receipts), updated_at=now_ms(),
+        )  # fmt: skip
         if message.status == "sent":  # its text is kept for a while, the bytes of its files are not
-            values["letters"] = to_json(_strip_attachment_data(message.parts))
-        statement = _UPDATE_BY_UID.values(values)
+            statement = statement.values(letters=to_json(_strip_attachment_data(message.parts)))
         await self._store.execute(statement, {"wanted": message.uid})
 
     async def adopt(self, *, after: int = 0) -> Sequence[OutboxMessage]:
@@ -90,7 +87,7 @@ class SqlOutbox:
             statement = statement.where(outbox.c.status == status)
         rows = await self._store.fetch(statement)
         return [
-            msgspec.structs.replace(mail, parts=_strip_attachment_data(mail.parts))
+            structs.replace(mail, parts=_strip_attachment_data(mail.parts))
             for mail in map(_outbox_message_from_row, rows)
         ]
 
@@ -116,11 +113,11 @@ class SqlOutbox:
         return await self._store.execute(statement)
 
 
-class SqlInbox:
+class SqlInbox(SqlRepository):
     """An `Inbox` over the store."""
 
     def __init__(self, store: SqlStore) -> None:
-        self._store = store
+        super().__init__(store)
         self._insert_batched = store.batch(_insert_inbound)
 
     async def add(self, message: InboundMessage) -> InboxEntry | None:
@@ -162,11 +159,8 @@ class SqlInbox:
 _APPROVALS = acquaintances.c
 
 
-class SqlSenderApprovalRepository:
+class SqlSenderApprovalRepository(SqlRepository):
     """A `SenderApprovalRepository` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     async def request(
         self, approval: SenderApproval, *, max_pending: int, since: int
@@ -186,7 +180,7 @@ class SqlSenderApprovalRepository:
             )
             if connection.execute(waiting.where(~_APPROVALS.approved)).scalar_one() >= max_pending:
                 return None, False
-            connection.execute(insert(acquaintances).values(msgspec.structs.asdict(approval)))
+            connection.execute(insert(acquaintances).values(structs.asdict(approval)))
             return approval, True
 
         return await self._store.write(work)
@@ -200,7 +194,7 @@ class SqlSenderApprovalRepository:
             if row is None:
                 return None
             connection.execute(update(acquaintances).where(matches).values(approved=True))
-            return msgspec.structs.replace(_approval_from_row(row), approved=True)
+            return structs.replace(_approval_from_row(row), approved=True)
 
         return await self._store.write(work)
 
@@ -246,33 +240,23 @@ def _insert_inbound(connection: Connection, items: Sequence[tuple[InboundMessage
     ]
 
 
-def _address_columns(address: ChatAddress) -> dict[str, Any]:
-    return {"channel": address.channel, "account": address.account, "to": address.to, "thread": address.thread}
+_SAME_OUTBOX_COLUMNS = ("id", "uid", "key", "origin", "status", "created_at", "tries", "due_at", "error", "session")
 
 
 def _outbox_message_from_row(row: Row[Any]) -> OutboxMessage:
     return OutboxMessage(
-        id=row.id,
-        uid=row.uid,
-        key=row.key,
+        **{name: getattr(row, name) for name in _SAME_OUTBOX_COLUMNS},
         address=ChatAddress(channel=row.channel, account=row.account, to=row.to, thread=row.thread),
         parts=_decode_messages(row.letters),
-        origin=row.origin,
-        status=row.status,
-        created_at=row.created_at,
-        tries=row.tries,
-        due_at=row.due_at,
         receipts=_decode_receipts(row.receipts),
-        error=row.error,
-        session=row.session,
         poll=None if row.poll is None else _decode_poll(row.poll),
     )
 
 
 def _strip_attachment_data(messages: tuple[OutboundMessage, ...]) -> tuple[OutboundMessage, ...]:
-    replace = msgspec.structs.replace
     return tuple(
-        replace(message, attachments=tuple(replace(a, data=None) for a in message.attachments)) for message in messages
+        structs.replace(message, attachments=tuple(structs.replace(a, data=None) for a in message.attachments))
+        for message in messages
     )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, select
 from sqlalchemy.dialects import sqlite
 
 from ..core.ids import new_id
+from ..core.json_values import drop_none
 from ..core.model import Json
 from ..core.numbers import read_count
 from ..core.sessions import (
@@ -80,21 +81,21 @@ def session_from_row(row: Sequence[Any]) -> Session:
 
 def message_from_row(row: Row[Any], key: str) -> TranscriptMessage:
     return TranscriptMessage(
-        uid=row.uid,
-        session_key=key,
-        epoch=row.epoch,
-        seq=row.seq,
-        role=row.role,
-        body=from_json(row.body),
-        at=row.at,
-        run_id=row.run_id,
-        idempotency_key=row.idempotency_key,
-    )
+        uid=row.uid, session_key=key, epoch=row.epoch, seq=row.seq, role=row.role, body=from_json(row.body),
+        at=row.at, run_id=row.run_id, idempotency_key=row.idempotency_key,
+    )  # fmt: skip
 
 
 SELECT_RUN = select(runs, sessions.c.key, sessions.c.session_id, sessions.c.agent_id).join(
     sessions, sessions.c.id == runs.c.session
 )
+
+
+_SAME_RUN_COLUMNS = (
+    "run_id", "session_id", "agent_id", "status", "mode", "message", "accepted_at", "timeout_ms", "owner", "started_at",
+    "ended_at", "stop_reason", "error", "merged_into",
+)  # fmt: skip
+"""Columns of `SELECT_RUN` that a run has as they are."""
 
 
 def _read_result(text: str) -> RunResult:
@@ -113,24 +114,11 @@ def _read_result(text: str) -> RunResult:
 
 def run_from_row(row: Row[Any]) -> Run:
     return Run(
-        run_id=row.run_id,
+        **{name: getattr(row, name) for name in _SAME_RUN_COLUMNS},
         session_key=row.key,
-        session_id=row.session_id,
-        agent_id=row.agent_id,
-        status=row.status,
-        mode=row.mode,
-        message=row.message,
-        accepted_at=row.accepted_at,
         options=_decode_options(row.options),
         attachments=_decode_attachments(row.attachments),
-        timeout_ms=row.timeout_ms,
-        owner=row.owner,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        stop_reason=row.stop_reason,
-        error=row.error,
         result=_read_result(row.result or "{}"),
-        merged_into=row.merged_into,
     )
 
 
@@ -172,15 +160,8 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
     if found is not None:
         return found, False
     at = now_ms()
-    values = {
-        **{name: getattr(new, name) for name in ("key", "agent_id", "classification", "label", "display_name")},
-        **{name: getattr(new, name) for name in ("parent_key", "spawned_by", "spawn_depth")},
-        "session_id": new_id(),
-        "revision": new_id(),
-        "created_at": at,
-        "updated_at": at,
-        "entry": to_json(new.entry),
-    }
+    own = {"session_id": new_id(), "revision": new_id(), "created_at": at, "updated_at": at}
+    values = {**msgspec.structs.asdict(new), **own, "entry": to_json(new.entry)}
     rows = _insert_session(connection.dialect.name).tuples(connection, values)
     if rows:
         adjust_session_count(connection, new.agent_id, archived=False, delta=1)
@@ -237,36 +218,22 @@ def append_to_transcript(
     if not drafts and not changes:
         return session, ()
     at = next_update_time(session)
-    rows = [_message_columns(session, draft, index, at) for index, draft in enumerate(drafts)]
-    for row in rows:
-        _INSERT_MESSAGE.run(connection, row)
-    session = update_session(connection, session.position, **changes, **_transcript_columns(session, drafts, at))
     added = tuple(
         TranscriptMessage(
-            session_key=session.key,
-            body=draft.body,
-            **{name: row[name] for name in ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")},
+            uid=new_id(), session_key=session.key, epoch=session.epoch, seq=session.message_count + 1 + index,
+            role=draft.role, body=draft.body, at=at, run_id=draft.run_id, idempotency_key=draft.idempotency_key,
         )
-        for row, draft in zip(rows, drafts, strict=True)
-    )
-    return session, added
+        for index, draft in enumerate(drafts)
+    )  # fmt: skip
+    for message, draft in zip(added, drafts, strict=True):
+        row = {name: getattr(message, name) for name in _MESSAGE_COLUMNS}
+        text = draft.text.replace("\0", "")  # PostgreSQL's text can't hold it
+        _INSERT_MESSAGE.run(connection, {**row, "session": session.position, "body": to_json(draft.body), "text": text})
+    columns = {**changes, **_transcript_columns(session, drafts, at)}
+    return update_session(connection, session.position, **columns), added
 
 
-def _message_columns(session: Session, draft: MessageDraft, index: int, at: int) -> dict[str, Any]:
-    return {
-        "session": session.position,
-        "epoch": session.epoch,
-        "seq": session.message_count + 1 + index,
-        "uid": new_id(),
-        "role": draft.role,
-        "at": at,
-        "run_id": draft.run_id,
-        "idempotency_key": draft.idempotency_key,
-        "body": to_json(draft.body),
-        "text": draft.text.replace("\0", ""),  # PostgreSQL's text can't hold it
-    }
-
-
+_MESSAGE_COLUMNS = ("uid", "epoch", "seq", "role", "at", "run_id", "idempotency_key")
 _INSERT_MESSAGE = PreparedStatement(messages.insert())
 _SELECT_BY_IDEMPOTENCY = PreparedStatement(
     select(messages.c.id).where(
@@ -286,11 +253,12 @@ def _transcript_columns(session: Session, drafts: Sequence[MessageDraft], at: in
     """The columns of the session that describe its transcript."""
     shown = [d.text for d in drafts if d.text and d.role != "toolResult"]
     first = next((d.text for d in drafts if d.role == "user" and d.text), None)
-    values: dict[str, Any] = {"message_count": session.message_count + len(drafts), "updated_at": at}
-    if shown:
-        values["preview"] = shown[-1].replace("\0", "")[:PREVIEW_LENGTH]
-    if first is not None:
-        values["last_interaction_at"] = at
-        if session.title is None:
-            values["title"] = first.replace("\0", "")[:PREVIEW_LENGTH]
-    return values
+    title = None if first is None or session.title is not None else first.replace("\0", "")[:PREVIEW_LENGTH]
+    values = {
+        "message_count": session.message_count + len(drafts),
+        "updated_at": at,
+        "preview": shown[-1].replace("\0", "")[:PREVIEW_LENGTH] if shown else None,
+        "last_interaction_at": None if first is None else at,
+        "title": title,
+    }
+    return drop_none(values)

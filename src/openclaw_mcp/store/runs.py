@@ -1,4 +1,4 @@
-"""Stores runs: admitted once, at most one running per session, ended once, in whatever process."""
+"""Stores runs: admitted once, at most one running per session, ended once, whichever process runs them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from .rows import (
     to_json,
     upsert,
 )
-from .store import SqlStore
+from .store import SqlRepository
 from .tables import blobs, messages, runs, sessions
 
 QUEUE_CAP: Final = 20  # messages that may wait in one session; the reference gateway's own limit
@@ -58,18 +58,12 @@ _OPEN_RUNS = SELECT_RUN.where(runs.c.session == bindparam("wanted"), text("runs.
 _SELECT_OPEN_IN_SESSION = PreparedStatement(_OPEN_RUNS.order_by(runs.c.id))
 _SELECT_RUN_LOCKED = PreparedStatement(SELECT_RUN.where(runs.c.run_id == bindparam("wanted")).with_for_update(of=runs))
 _INSERT_RUN = PreparedStatement(insert(runs))
+_NEW_RUN_COLUMNS = ("run_id", "status", "mode", "message", "timeout_ms", "accepted_at", "owner", "started_at")
 _UPDATE_RUN = PreparedStatement(update(runs).where(runs.c.run_id == bindparam("wanted")))
 
 
-class SqlRunRepository:
+class SqlRunRepository(SqlRepository):
     """A `RunRepository` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
-    @property
-    def instance(self) -> str:
-        return self._store.instance
 
     async def admit(self, request: RunRequest) -> RunAdmission:
         def work(connection: Connection) -> RunAdmission:
@@ -79,17 +73,19 @@ class SqlRunRepository:
             session, made = ensure_session(connection, request.session)
             busy, waiting, cut = (None, [], []) if made else self._load_open_runs(connection, session)
             if len(waiting) >= QUEUE_CAP:
-                raise _queue_full_error(session)
+                text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
+                raise RpcError(text, kind="UNAVAILABLE", retryable=True)
             now = busy is None and not waiting
             run = self._insert(connection, session, request, start_now=now)
             if busy is not None:
                 return RunAdmission(run=run, is_new=True, blocking_run=busy)  # and so no run was cut short
-            given = _blobs_by_digest(run, request)
+            files = zip(run.attachments, request.attachments, strict=True)
+            given = {stored.sha256: attachment.data or b"" for stored, attachment in files}
             if now:
                 claim = self._begin(connection, session, run, [run], given)
             else:
                 claim = self._claim(connection, session, [*waiting, run], given)
-                run = claim.run if claim.run.run_id == run.run_id else _require_run(connection, run.run_id)
+                run = claim.run if claim.run.run_id == run.run_id else find_run(connection, run.run_id) or run
             return RunAdmission(run=run, is_new=True, claim=claim, ended_runs=tuple(cut))
 
         return await self._store.write(work)
@@ -129,7 +125,7 @@ class SqlRunRepository:
             .order_by(messages.c.epoch.desc(), messages.c.seq.desc())
             .limit(MOST_RUN_MESSAGES)
         )
-        rows = await self._store.read(lambda connection: list(connection.execute(newest)))
+        rows = await self._store.fetch(newest)
         return [message_from_row(row, run.session_key) for row in reversed(rows)]
 
     async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
@@ -150,7 +146,7 @@ class SqlRunRepository:
 
     async def has_open_runs(self) -> bool:
         statement = select(runs.c.id).where(runs.c.status.in_(("queued", "running"))).limit(1)
-        return await self._store.read(lambda connection: connection.execute(statement).first() is not None)
+        return await self._store.fetch_first(statement) is not None
 
     async def list_active(self) -> Sequence[Run]:
         return await self._store.read(
@@ -222,22 +218,19 @@ class SqlRunRepository:
 
     def _insert(self, connection: Connection, session: Session, request: RunRequest, *, start_now: bool) -> Run:
         """`start_now`: it is running from the first moment, since no run is before it."""
-        stored = tuple(_store_blob(connection, session, attachment) for attachment in request.attachments)
         at = now_ms()
-        row: dict[str, Any] = {
-            "run_id": request.run_id,
-            "status": "running" if start_now else "queued",
-            "mode": request.mode,
-            "message": request.message.replace("\0", ""),
-            "timeout_ms": request.timeout_ms,
-            "accepted_at": at,
-            "owner": self.instance if start_now else None,
-            "started_at": at if start_now else None,
-        }
-        encoded = {"options": to_json(request.options), "attachments": to_json(stored)}
+        run = Run(
+            run_id=request.run_id, session_key=session.key, session_id=session.session_id, agent_id=session.agent_id,
+            status="running" if start_now else "queued", mode=request.mode, message=request.message.replace("\0", ""),
+            accepted_at=at, options=request.options,
+            attachments=tuple(_store_blob(connection, session, attachment) for attachment in request.attachments),
+            timeout_ms=request.timeout_ms, owner=self.instance if start_now else None,
+            started_at=at if start_now else None,
+        )  # fmt: skip
+        row = {name: getattr(run, name) for name in _NEW_RUN_COLUMNS}
+        encoded = {"options": to_json(run.options), "attachments": to_json(run.attachments)}
         _INSERT_RUN.run(connection, {**row, "session": session.position, **encoded})
-        row |= {"session_key": session.key, "session_id": session.session_id, "agent_id": session.agent_id}
-        return Run(**row, options=request.options, attachments=stored)
+        return run
 
     def _claim(
         self,
@@ -252,9 +245,10 @@ class SqlRunRepository:
         """
         batch = _batch(waiting)
         at = now_ms()
-        started: dict[str, Any] = {"status": "running", "owner": self.instance, "started_at": at}
-        leader = msgspec.structs.replace(batch[-1], **started)
-        _UPDATE_RUN.run(connection, {"wanted": leader.run_id, **started})
+        leader = msgspec.structs.replace(batch[-1], status="running", owner=self.instance, started_at=at)
+        _UPDATE_RUN.run(
+            connection, {"wanted": leader.run_id, "status": "running", "owner": self.instance, "started_at": at}
+        )
         merged = {"status": "ok", "stop_reason": "steered", "merged_into": leader.run_id, "ended_at": at}
         for run in batch[:-1]:
             _UPDATE_RUN.run(connection, {"wanted": run.run_id, **merged})
@@ -303,37 +297,26 @@ def _principal(run: Run) -> Any:
 
 def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Session, tuple[TranscriptMessage, ...]]:
     """The ended run, its session, and the messages it added to the transcript."""
-    ended: dict[str, Any] = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")}
-    ended["ended_at"] = at = now_ms()
-    result = to_json(outcome.result) if outcome.result != NO_RESULT else None
-    _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": result})
+    ended = {name: getattr(outcome, name) for name in ("status", "stop_reason", "error")} | {"ended_at": now_ms()}
+    used = outcome.result
+    _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": None if used == NO_RESULT else to_json(used)})
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
     status = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
-    changes: dict[str, Any] = {"status": "timeout" if outcome.stop_reason == "timeout" else status, "run_ended_at": at}
-    changes["input_tokens"] = session.input_tokens + outcome.input_tokens
-    changes["output_tokens"] = session.output_tokens + outcome.output_tokens
-    changes["model_provider"] = outcome.provider or session.model_provider
-    changes["model"] = outcome.model or session.model
-    if outcome.resume is not None:
-        changes["entry"] = to_json({**session.entry, "resume": outcome.resume})
-    session, added = append_to_transcript(connection, session, outcome.drafts, **changes)
-    return msgspec.structs.replace(run, **ended, result=outcome.result), session, added
-
-
-def _require_run(connection: Connection, run_id: str) -> Run:
-    run = find_run(connection, run_id)
-    assert run is not None
-    return run
-
-
-def _blobs_by_digest(run: Run, request: RunRequest) -> dict[str, bytes]:
-    return {one.sha256: given.data or b"" for one, given in zip(run.attachments, request.attachments, strict=True)}
-
-
-def _queue_full_error(session: Session) -> RpcError:
-    text = f"{QUEUE_CAP} messages already wait in {session.key}; wait for an answer or abort the run"
-    return RpcError(text, kind="UNAVAILABLE", retryable=True)
+    entry = {} if outcome.resume is None else {"entry": to_json({**session.entry, "resume": outcome.resume})}
+    session, added = append_to_transcript(
+        connection,
+        session,
+        outcome.drafts,
+        status="timeout" if outcome.stop_reason == "timeout" else status,
+        run_ended_at=ended["ended_at"],
+        input_tokens=session.input_tokens + used.usage.input,
+        output_tokens=session.output_tokens + used.usage.output,
+        model_provider=used.provider or session.model_provider,
+        model=used.model or session.model,
+        **entry,
+    )
+    return msgspec.structs.replace(run, **ended, result=used), session, added
 
 
 def _store_blob(connection: Connection, session: Session, attachment: Attachment) -> StoredAttachment:

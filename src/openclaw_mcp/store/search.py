@@ -1,10 +1,11 @@
 """Full-text search: SQLite's FTS5 or PostgreSQL's tsvector, behind one function."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, TextClause, bindparam, text
+from sqlalchemy import Connection, bindparam, text
 
+from ..core.json_values import drop_none
 from ..core.sessions import SearchHit
 
 CANDIDATES: Final = 1000  # the newest matches, of which the best are shown: bounds what is joined and ranked
@@ -35,22 +36,21 @@ def search_messages(
     if not terms:
         return []
     postgresql = connection.dialect.name == "postgresql"
-    filters, values = "", dict[str, Any](candidates=CANDIDATES)
-    if agent_id is not None:
-        filters += " AND s.agent_id = :agent_id"
-        values["agent_id"] = agent_id
-    if keys is not None:
-        filters += " AND s.key IN :keys"
-        values["keys"] = list(keys)
-    values["query"] = _postgresql_query(terms) if postgresql else _sqlite_query(terms)
-    statement: TextClause = text((_POSTGRESQL if postgresql else _SQLITE).format(filters=filters))
+    if postgresql:
+        query = " & ".join(f"'{term}'" for term in terms) + ":*"
+    else:
+        query = " AND ".join(f'"{term}"' for term in terms) + "*"
+    filters = "" if agent_id is None else " AND s.agent_id = :agent_id"
+    filters += "" if keys is None else " AND s.key IN :keys"
+    statement = text((_POSTGRESQL if postgresql else _SQLITE).format(filters=filters))
     if keys is not None:
         statement = statement.bindparams(bindparam("keys", expanding=True))
-    rows = connection.execute(statement, values).all()
+    values = {"candidates": CANDIDATES, "query": query, "agent_id": agent_id, "keys": keys}
+    rows = connection.execute(statement, drop_none(values)).all()
     best = sorted(rows, key=lambda row: (-row.score, -row.at))[:limit]
     return [
         SearchHit(
-            session_key=row.key, session_id=row.session_id, uid=row.uid, role=row.role, at=row.at,
+            session_key=row.key, session_id=row.session_id, message_id=row.uid, role=row.role, timestamp=row.at,
             snippet=row.snippet, score=round(float(row.score), 6),
         )
         for row in best
@@ -61,11 +61,3 @@ def _split_terms(query_text: str) -> list[str]:
     """Letters and digits only: nothing a caller writes is read as a search operator."""
     plain = "".join(letter if letter.isalnum() else " " for letter in query_text)
     return plain.split()[:MAX_WORDS]
-
-
-def _sqlite_query(terms: list[str]) -> str:
-    return " AND ".join(f'"{term}"' for term in terms) + "*"
-
-
-def _postgresql_query(terms: list[str]) -> str:
-    return " & ".join(f"'{term}'" for term in terms) + ":*"

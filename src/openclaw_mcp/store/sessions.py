@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, false, func, or_, se
 from sqlalchemy.exc import IntegrityError
 
 from ..core.ids import new_id
+from ..core.json_values import drop_none
 from ..core.model import Json
 from ..core.rpc import RpcError
 from ..core.sessions import (
@@ -39,7 +40,7 @@ from .rows import (
     to_json,
     update_session,
 )
-from .store import SqlStore
+from .store import SqlRepository
 from .tables import blobs, messages, runs, session_counts, sessions
 
 T = TypeVar("T")
@@ -65,11 +66,8 @@ _SELECT_BODIES = PreparedStatement(
 )
 
 
-class SqlSessionRepository:
+class SqlSessionRepository(SqlRepository):
     """A `SessionRepository` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     async def get(self, key: str) -> Session | None:
         return await self._store.read(lambda connection: find_session(connection, key))
@@ -121,12 +119,12 @@ class SqlSessionRepository:
             session = find_session(connection, key, lock=True)
             if session is None:
                 return None
-            fresh: dict[str, Any] = dict.fromkeys(("title", "preview", "status", "last_run_id"))
-            fresh |= dict.fromkeys(("run_started_at", "run_ended_at"))
-            fresh |= {"message_count": 0, "input_tokens": 0, "output_tokens": 0, "epoch": session.epoch + 1}
             kept = {name: value for name, value in session.entry.items() if name != "resume"}
-            fresh |= {"revision": new_id(), "updated_at": next_update_time(session), "entry": to_json(kept)}
-            return update_session(connection, session.position, **fresh)
+            return update_session(
+                connection, session.position, epoch=session.epoch + 1, revision=new_id(), entry=to_json(kept),
+                updated_at=next_update_time(session), message_count=0, input_tokens=0, output_tokens=0, title=None,
+                preview=None, status=None, last_run_id=None, run_started_at=None, run_ended_at=None,
+            )  # fmt: skip
 
         return await self._store.write(work)
 
@@ -164,12 +162,8 @@ class SqlSessionRepository:
 
     async def message(self, key: str, uid: str) -> TranscriptMessage | None:
         statement = select(messages).join(sessions).where(sessions.c.key == key, messages.c.uid == uid)
-
-        def work(connection: Connection) -> TranscriptMessage | None:
-            row = connection.execute(statement).first()
-            return None if row is None else message_from_row(row, key)
-
-        return await self._store.read(work)
+        row = await self._store.fetch_first(statement)
+        return None if row is None else message_from_row(row, key)
 
     async def search(
         self, text: str, *, keys: Sequence[str] | None, agent_id: str | None, limit: int
@@ -229,17 +223,22 @@ def _select_page(connection: Connection, query: SessionQuery) -> SessionPage:
 
 def _page_values(query: SessionQuery) -> dict[str, Any]:
     """The parameters of the statement. Their names decide its conditions, so it is the same for every page."""
-    values: dict[str, Any] = {"most": query.limit, "skipped": query.offset}
-    if query.after is not None:
-        values["after_time"], values["after_id"] = query.after
-    for name in ("agent_id", "label", "spawned_by", "archived", "pinned", "active_since"):
-        if (value := getattr(query, name)) is not None:
-            values[name] = value
-    values |= {f"exclude_{index}": name for index, name in enumerate(query.exclude)}
+    after_time, after_id = query.after or (None, None)
+    search = None
     if query.search:
         escaped = "".join(f"/{letter}" if letter in "/%_" else letter for letter in query.search.lower())
-        values["search"] = f"%{escaped}%"
-    return values
+        search = f"%{escaped}%"
+    filters = ("agent_id", "label", "spawned_by", "archived", "pinned", "active_since")
+    values = {
+        "most": query.limit,
+        "skipped": query.offset,
+        "after_time": after_time,
+        "after_id": after_id,
+        **{name: getattr(query, name) for name in filters},
+        **{f"exclude_{index}": name for index, name in enumerate(query.exclude)},
+        "search": search,
+    }
+    return drop_none(values)
 
 
 @lru_cache(STATEMENT_CACHE_SIZE)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from operator import eq, ge, lt
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Table, delete, func, insert, select
+from sqlalchemy import Column, Connection, Table, delete, func, insert, select
 
 from ..core.model import CallRecord, Json
 from ..core.sessions import AuditQuery, ConfigChange, now_ms
 from .rows import from_json, to_json, upsert
-from .store import SqlStore
+from .store import SqlRepository
 from .tables import answers, audit, config_history, devices, nodes
 
 ANSWERS_KEPT_MS: Final = 24 * 3600 * 1000  # a client that retries does so within minutes
@@ -18,13 +18,16 @@ AUDIT_MOST: Final = 1_000_000  # records, some 300 bytes each, also within the t
 TOOL_CALL: Final = "tool"
 MAX_NAME_LENGTH: Final = 256  # characters; the columns' own limit
 MAX_RULE_LENGTH: Final = 1000
+AUDIT_FIELDS: Final = {
+    "id": "id", "at": "at", "caller": "actor", "door": "door", "sessionKey": "session", "tool": "target",
+    "source": "source", "digest": "digest", "step": "step", "rule": "rule", "outcome": "outcome", "ms": "ms",
+}  # fmt: skip
+"""The fields of `audit.list`, each with its column."""
+CHANGE_COLUMNS: Final = ("at", "hash", "actor", "method", "note", "raw")
 CONFIGS_KEPT: Final = 200  # each holds a whole file
 
 
-class SqlIdempotencyRepository:
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
+class SqlIdempotencyRepository(SqlRepository):
     async def get(self, scope: str, key: str) -> Json | None:
         statement = select(answers.c.answer).where(answers.c.scope == scope, answers.c.key == key)
         found = await self._store.read(lambda connection: connection.execute(statement).scalar())
@@ -42,13 +45,14 @@ class SqlIdempotencyRepository:
         return await self._store.write(work)
 
 
-class _SqlPairingRepository:
+class _SqlPairingRepository(SqlRepository):
     """A `PairingRepository` over one table: a record for each id."""
 
-    def __init__(self, store: SqlStore, table: Table) -> None:
-        self._store = store
-        self._table = table
-        self._id = next(iter(table.primary_key.columns))
+    _table: Table
+
+    @property
+    def _id(self) -> Column[Any]:
+        return next(iter(self._table.primary_key.columns))
 
     async def all(self) -> dict[str, Json]:
         statement = select(self._id, self._table.c.record).order_by(self._table.c.updated_at)
@@ -70,26 +74,21 @@ class _SqlPairingRepository:
 class SqlDeviceRepository(_SqlPairingRepository):
     """Paired devices."""
 
-    def __init__(self, store: SqlStore) -> None:
-        super().__init__(store, devices)
+    _table = devices
 
 
 class SqlNodeRepository(_SqlPairingRepository):
     """Nodes, and the commands approved for each."""
 
-    def __init__(self, store: SqlStore) -> None:
-        super().__init__(store, nodes)
+    _table = nodes
 
 
-class SqlConfigHistory:
+class SqlConfigHistory(SqlRepository):
     """A `ConfigHistory` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     async def add(self, change: ConfigChange) -> None:
         def work(connection: Connection) -> None:
-            values = {name: getattr(change, name) for name in ("at", "hash", "actor", "method", "note", "raw")}
+            values = {name: getattr(change, name) for name in CHANGE_COLUMNS}
             added = connection.execute(insert(config_history).values(**values, paths=to_json(change.paths)))
             oldest = added.inserted_primary_key[0] - CONFIGS_KEPT  # type: ignore[index]  # one row was inserted
             connection.execute(delete(config_history).where(config_history.c.id <= oldest))
@@ -97,28 +96,27 @@ class SqlConfigHistory:
         await self._store.write(work)
 
     async def last(self, limit: int = 20) -> Sequence[ConfigChange]:
-        statement = select(config_history).order_by(config_history.c.id.desc()).limit(limit)
-
-        def work(connection: Connection) -> Sequence[ConfigChange]:
-            return [
-                ConfigChange(
-                    **{name: getattr(row, name) for name in ("at", "hash", "actor", "method", "note", "raw")},
-                    paths=tuple(from_json(row.paths)),
-                )
-                for row in connection.execute(statement)
-            ]
-
-        return await self._store.read(work)
+        rows = await self._store.fetch(select(config_history).order_by(config_history.c.id.desc()).limit(limit))
+        return [
+            ConfigChange(**{name: getattr(row, name) for name in CHANGE_COLUMNS}, paths=tuple(from_json(row.paths)))
+            for row in rows
+        ]
 
 
-class SqlAuditTrail:
+class SqlAuditTrail(SqlRepository):
     """An `AuditTrail` over the store."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
-
     async def add(self, records: Sequence[CallRecord]) -> None:
-        rows = [_call_columns(record) for record in records]
+        rows = [
+            {
+                "at": round(record.at * 1000), "actor": record.caller[:MAX_NAME_LENGTH], "action": TOOL_CALL,
+                "target": record.tool[:MAX_NAME_LENGTH], "outcome": record.outcome,
+                "session": record.session and record.session[: 2 * MAX_NAME_LENGTH], "door": record.entry_point,
+                "source": record.source and record.source[:MAX_NAME_LENGTH], "digest": record.digest,
+                "step": record.step, "rule": record.rule[:MAX_RULE_LENGTH], "ms": round(record.milliseconds, 3),
+            }
+            for record in records
+        ]  # fmt: skip
 
         def work(connection: Connection) -> None:
             connection.execute(insert(audit), rows)
@@ -137,40 +135,7 @@ class SqlAuditTrail:
             (lt, audit.c.id, query.before),
         )
         conditions = [compare(column, value) for compare, column, value in filters if value is not None]
-        statement = select(audit).where(audit.c.action == TOOL_CALL, *conditions)
-        statement = statement.order_by(audit.c.id.desc()).limit(query.limit)
-        return await self._store.read(lambda connection: [_call_entry(row) for row in connection.execute(statement)])
-
-
-def _call_columns(record: CallRecord) -> Json:
-    return {
-        "at": round(record.at * 1000),
-        "actor": record.caller[:MAX_NAME_LENGTH],
-        "action": TOOL_CALL,
-        "target": record.tool[:MAX_NAME_LENGTH],
-        "outcome": record.outcome,
-        "session": record.session and record.session[: 2 * MAX_NAME_LENGTH],
-        "door": record.entry_point,
-        "source": record.source and record.source[:MAX_NAME_LENGTH],
-        "digest": record.digest,
-        "step": record.step,
-        "rule": record.rule[:MAX_RULE_LENGTH],
-        "ms": round(record.milliseconds, 3),
-    }
-
-
-def _call_entry(row: Row[Any]) -> Json:
-    return {
-        "id": row.id,
-        "at": row.at,
-        "caller": row.actor,
-        "door": row.door,
-        "sessionKey": row.session,
-        "tool": row.target,
-        "source": row.source,
-        "digest": row.digest,
-        "step": row.step,
-        "rule": row.rule,
-        "outcome": row.outcome,
-        "ms": row.ms,
-    }
+        columns = (audit.c[column].label(name) for name, column in AUDIT_FIELDS.items())
+        statement = select(*columns).where(audit.c.action == TOOL_CALL, *conditions)
+        rows = await self._store.fetch(statement.order_by(audit.c.id.desc()).limit(query.limit))
+        return [dict(row._mapping) for row in rows]  # noqa: SLF001  (so SQLAlchemy names its public attribute)

@@ -126,6 +126,18 @@ class SqlStore:
         _dispose(self._read_engine, self._write_engine)
 
 
+class SqlRepository:
+    """What every repository over the store has."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+
+    @property
+    def instance(self) -> str:
+        """This process, as the owner of what it claims."""
+        return self._store.instance
+
+
 @asynccontextmanager
 async def open_store(location: str) -> AsyncIterator[SqlStore]:
     """Open the store at a path or a PostgreSQL URL. Raises StoreDamaged rather than replace a broken database."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, delete, false, func, insert, or_
 from ..core.model import Grant
 from ..core.sessions import Subagent, SubagentQuery
 from .rows import to_json
-from .store import SqlStore
+from .store import SqlRepository
 from .tables import subagents
 
 ARCHIVE_BATCH_SIZE: Final = 100  # rows that one archiving round reads
@@ -17,11 +17,8 @@ MAX_CHILDREN: Final = 1000  # of one requester, the newest
 SETTLED: Final = ("delivered", "silent", "killed", "failed")
 
 
-class SqlSubagentRepository:
+class SqlSubagentRepository(SqlRepository):
     """A `SubagentRepository` over the store."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store = store
 
     async def put(self, subagent: Subagent) -> None:
         values = {name: getattr(subagent, name) for name in Subagent.__struct_fields__}

@@ -1,7 +1,7 @@
 """The tables, as both SQLite and PostgreSQL have them. Times are Unix milliseconds, JSON is text."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -21,7 +21,8 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -37,17 +38,24 @@ Big = BigInteger().with_variant(Integer, "sqlite")
 FALSE, ZERO = text("false"), text("0")
 
 
-schema_revision = Table(
+def _table(name: str, *items: SchemaItem) -> Table:
+    return Table(name, metadata, *items)
+
+
+def _columns(kind: TypeEngine[Any] | type[TypeEngine[Any]], *names: str, **options: Any) -> Iterator[Column[Any]]:
+    """Columns that differ in nothing but their name."""
+    return (Column(name, kind, **options) for name in names)
+
+
+schema_revision = _table(
     # Named after Alembic, which made the first databases: earlier versions look here, and refuse a newer layout.
     "alembic_version",
-    metadata,
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
 
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("key", String(512), nullable=False, unique=True),
     Column("agent_id", String(64), nullable=False),
@@ -55,26 +63,18 @@ sessions = Table(
     Column("epoch", Integer, nullable=False, server_default=text("1")),
     Column("revision", String(64), nullable=False),
     Column("classification", String(32), nullable=False),
-    Column("created_at", Big, nullable=False),
-    Column("updated_at", Big, nullable=False),
+    *_columns(Big, "created_at", "updated_at", nullable=False),
     Column("last_interaction_at", Big),
-    Column("label", String(512)),
-    Column("display_name", String(512)),
-    Column("title", Text),
-    Column("preview", Text),
-    Column("archived", Boolean, nullable=False, server_default=FALSE),
-    Column("pinned", Boolean, nullable=False, server_default=FALSE),
-    Column("unread", Boolean, nullable=False, server_default=FALSE),
+    *_columns(String(512), "label", "display_name"),
+    *_columns(Text, "title", "preview"),
+    *_columns(Boolean, "archived", "pinned", "unread", nullable=False, server_default=FALSE),
     Column("status", String(16)),
     Column("last_run_id", String(256)),
-    Column("run_started_at", Big),
-    Column("run_ended_at", Big),
-    Column("parent_key", String(512)),
-    Column("spawned_by", String(512)),
+    *_columns(Big, "run_started_at", "run_ended_at"),
+    *_columns(String(512), "parent_key", "spawned_by"),
     Column("spawn_depth", Integer),
     Column("message_count", Integer, nullable=False, server_default=ZERO),
-    Column("input_tokens", Big, nullable=False, server_default=ZERO),
-    Column("output_tokens", Big, nullable=False, server_default=ZERO),
+    *_columns(Big, "input_tokens", "output_tokens", nullable=False, server_default=ZERO),
     Column("model_provider", String(128)),
     Column("model", String(256)),
     Column("entry", Text, nullable=False, server_default=text("'{}'")),
@@ -86,29 +86,25 @@ Index("ix_sessions_of_agent", sessions.c.agent_id, sessions.c.archived, sessions
 Index("ix_sessions_interaction", sessions.c.archived, sessions.c.last_interaction_at, sessions.c.id)
 Index("ix_sessions_children", sessions.c.spawned_by, sessions.c.archived, sessions.c.updated_at, sessions.c.id)
 
-session_counts = Table(
+session_counts = _table(
     # Counting a hundred thousand sessions for each page would make the page slower with each session.
     "session_counts",
-    metadata,
     Column("agent_id", String(64), primary_key=True),
     Column("archived", Boolean, primary_key=True),
     Column("n", Big, nullable=False),
 )
 
-messages = Table(
+messages = _table(
     "messages",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
-    Column("epoch", Integer, nullable=False),
-    Column("seq", Integer, nullable=False),
+    *_columns(Integer, "epoch", "seq", nullable=False),
     Column("uid", String(64), nullable=False, index=True),
     Column("role", String(16), nullable=False),
     Column("at", Big, nullable=False),
     Column("run_id", String(256)),
     Column("idempotency_key", String(300)),
-    Column("body", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    *_columns(Text, "body", "text", nullable=False),
     UniqueConstraint("session", "epoch", "seq"),
     UniqueConstraint("session", "idempotency_key"),
 )
@@ -130,81 +126,64 @@ SEARCH_STATEMENTS: Final = {
 }
 """What `search` needs beside the table, in each database's own language."""
 
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("run_id", String(256), nullable=False, unique=True),
     Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("mode", String(16), nullable=False),
-    Column("message", Text, nullable=False),
-    Column("options", Text, nullable=False),
-    Column("attachments", Text, nullable=False),
+    *_columns(String(16), "status", "mode", nullable=False),
+    *_columns(Text, "message", "options", "attachments", nullable=False),
     Column("timeout_ms", Big),
     Column("owner", String(64)),
     Column("stop_asked", Boolean, nullable=False, server_default=FALSE),
     Column("accepted_at", Big, nullable=False),
-    Column("started_at", Big),
-    Column("ended_at", Big),
+    *_columns(Big, "started_at", "ended_at"),
     Column("stop_reason", String(32)),
-    Column("error", Text),
-    Column("result", Text),
+    *_columns(Text, "error", "result"),
     Column("merged_into", String(256)),
 )
 # This index is the lock: a session with a running run can't get a second one, from any process.
 Index("uq_runs_one_per_session", runs.c.session, unique=True, sqlite_where=text("status = 'running'"))
 Index("ix_runs_open", runs.c.session, runs.c.id, sqlite_where=text("status IN ('queued', 'running')"))
 
-blobs = Table(
+blobs = _table(
     "blobs",
-    metadata,
     Column("session", Big, ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
     Column("sha256", String(64), primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
 
-answers = Table(
+answers = _table(
     "answers",
-    metadata,
     Column("scope", String(64), primary_key=True),
     Column("key", String(256), primary_key=True),
     Column("at", Big, nullable=False, index=True),
     Column("answer", Text, nullable=False),
 )
 
-devices = Table(
-    "devices",
-    metadata,
-    Column("device_id", String(128), primary_key=True),
-    Column("updated_at", Big, nullable=False),
-    Column("record", Text, nullable=False),
+devices, nodes = (
+    _table(
+        name,
+        Column(id, String(128), primary_key=True),
+        Column("updated_at", Big, nullable=False),
+        Column("record", Text, nullable=False),
+    )
+    for name, id in (("devices", "device_id"), ("nodes", "node_id"))
 )
 
-nodes = Table(
-    "nodes",
-    metadata,
-    Column("node_id", String(128), primary_key=True),
-    Column("updated_at", Big, nullable=False),
-    Column("record", Text, nullable=False),
-)
-
-config_history = Table(
+config_history = _table(
     "config_history",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("at", Big, nullable=False),
     Column("hash", String(128), nullable=False),
     Column("actor", String(256), nullable=False),
     Column("method", String(64), nullable=False),
     Column("note", Text),
-    Column("paths", Text, nullable=False),
-    Column("raw", Text, nullable=False),
+    *_columns(Text, "paths", "raw", nullable=False),
 )
 
-audit = Table(
+audit = _table(
     "audit",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("at", Big, nullable=False, index=True),
     Column("actor", String(256), nullable=False),
@@ -223,22 +202,17 @@ audit = Table(
 # A query for one session's calls must not read those of all.
 Index("ix_audit_of_session", audit.c.session, audit.c.id)
 
-subagents = Table(
+subagents = _table(
     "subagents",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("child_key", String(512), nullable=False, unique=True),
     Column("run_id", String(256), nullable=False, index=True),
     Column("requester_key", String(512), nullable=False, index=True),
-    Column("grant", Text, nullable=False),
-    Column("task", Text, nullable=False),
+    *_columns(Text, "grant", "task", nullable=False),
     Column("label", String(512)),
     Column("model", String(256)),
-    Column("mode", String(16), nullable=False),
-    Column("cleanup", String(16), nullable=False),
-    Column("timeout_ms", Big, nullable=False),
-    Column("created_at", Big, nullable=False),
-    Column("started_at", Big, nullable=False),
+    *_columns(String(16), "mode", "cleanup", nullable=False),
+    *_columns(Big, "timeout_ms", "created_at", "started_at", nullable=False),
     Column("ended_at", Big),
     Column("outcome", String(16)),
     Column("error", Text),
@@ -247,14 +221,12 @@ subagents = Table(
     Column("archived", Boolean, nullable=False, server_default=FALSE),
 )
 
-outbox = Table(
+outbox = _table(
     "outbox",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("uid", String(64), nullable=False, unique=True),
     Column("key", String(512), nullable=False, unique=True),
-    Column("channel", String(64), nullable=False),
-    Column("account", String(64), nullable=False),
+    *_columns(String(64), "channel", "account", nullable=False),
     Column("to", String(512), nullable=False),
     Column("thread", String(256)),
     Column("letters", Text, nullable=False),
@@ -264,21 +236,17 @@ outbox = Table(
     Column("owner", String(64), nullable=False),
     Column("status", String(16), nullable=False),
     Column("tries", Integer, nullable=False),
-    Column("due_at", Big, nullable=False),
-    Column("created_at", Big, nullable=False),
-    Column("updated_at", Big, nullable=False),
+    *_columns(Big, "due_at", "created_at", "updated_at", nullable=False),
     Column("receipts", Text, nullable=False),
     Column("error", Text),
     Index("ix_outbox_session_created_at", "session", "created_at"),
     Index("ix_outbox_status_id", "status", "id"),
 )
 
-inbox = Table(
+inbox = _table(
     "inbox",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
-    Column("channel", String(64), nullable=False),
-    Column("account", String(64), nullable=False),
+    *_columns(String(64), "channel", "account", nullable=False),
     Column("message", String(512), nullable=False),
     Column("status", String(16), nullable=False),
     Column("at", Big, nullable=False),
@@ -289,11 +257,9 @@ inbox = Table(
 )
 Index("ix_inbox_owed", inbox.c.id, sqlite_where=text("status <> 'done'"))
 
-acquaintances = Table(
+acquaintances = _table(
     "acquaintances",
-    metadata,
-    Column("channel", String(64), primary_key=True),
-    Column("account", String(64), primary_key=True),
+    *_columns(String(64), "channel", "account", primary_key=True),
     Column("sender", String(512), primary_key=True),
     Column("name", String(512)),
     Column("code", String(32), nullable=False),
@@ -301,9 +267,8 @@ acquaintances = Table(
     Column("approved", Boolean, nullable=False),
 )
 
-local_messages = Table(
+local_messages = _table(
     "local_messages",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("account", String(64), nullable=False),
     Column("conversation", String(512), nullable=False),
@@ -317,9 +282,8 @@ local_messages = Table(
     Index("ix_local_messages_uid", "uid"),
 )
 
-local_files = Table(
+local_files = _table(
     "local_files",
-    metadata,
     Column("message", Big, ForeignKey("local_messages.id", ondelete="CASCADE"), primary_key=True),
     Column("n", Integer, primary_key=True),
     Column("mime_type", String(256), nullable=False),
@@ -328,16 +292,14 @@ local_files = Table(
     Column("data", LargeBinary),
 )
 
-cron_jobs = Table(
+cron_jobs = _table(
     "cron_jobs",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("name", Text, nullable=False),
     Column("enabled", Boolean, nullable=False),
     Column("kind", String(16), nullable=False),
     Column("agent_id", String(64)),
-    Column("session_key", String(512)),
-    Column("origin", String(512)),
+    *_columns(String(512), "session_key", "origin"),
     Column("declaration_key", String(200), unique=True),
     Column("created_at", Big, nullable=False),
     Column("updated_at", Big, nullable=False, index=True),
@@ -345,18 +307,15 @@ cron_jobs = Table(
     Column("running", String(256)),
     Column("running_at", Big),
     Column("last_status", String(16)),
-    Column("words", Text, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    *_columns(Text, "words", "spec", "state", nullable=False),
 )
 # What the scheduler reads: the next job due that is not running. Ten thousand others cost nothing.
 Index("ix_cron_jobs_due", cron_jobs.c.next_at, sqlite_where=text("running IS NULL AND next_at IS NOT NULL"))
 Index("ix_cron_jobs_origin", cron_jobs.c.origin, cron_jobs.c.created_at)
 
-cron_runs = Table(
+cron_runs = _table(
     # A job's history outlives the job: no foreign key.
     "cron_runs",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("run_id", String(256), nullable=False, unique=True),
     Column("job_id", String(64), nullable=False),
@@ -365,14 +324,11 @@ cron_runs = Table(
     Column("manual", Boolean, nullable=False),
     Column("begun", Boolean, nullable=False, server_default=FALSE),
     Column("owner", String(64)),
-    Column("due_at", Big, nullable=False),
-    Column("at", Big, nullable=False),
+    *_columns(Big, "due_at", "at", nullable=False),
     Column("ended_at", Big),
-    Column("note", Text),
-    Column("job", Text),
+    *_columns(Text, "note", "job"),
     Column("delivery_status", String(16)),
-    Column("words", Text),
-    Column("entry", Text),
+    *_columns(Text, "words", "entry"),
     Column("session_key", String(512)),
     Column("reap_at", Big),
 )
@@ -381,9 +337,8 @@ Index("ix_cron_runs_going", cron_runs.c.owner, sqlite_where=text("status = 'runn
 Index("ix_cron_runs_ended", cron_runs.c.ended_at)
 Index("ix_cron_runs_reap", cron_runs.c.reap_at, sqlite_where=text("reap_at IS NOT NULL"))
 
-system_events = Table(
+system_events = _table(
     "system_events",
-    metadata,
     Column("id", Big, primary_key=True, autoincrement=True),
     Column("session_key", String(512), nullable=False),
     Column("key", String(256), nullable=False, unique=True),

@@ -205,7 +205,7 @@ class BatchedWrite(Generic[Item, Result]):
                 if error is not None:
                     future.set_exception(error)
                 else:
-                    future.set_result(result)  # type: ignore[arg-type]  # None stands only beside an error
+                    future.set_result(result)  # type: ignore[arg-type]  # None only together with an error
 
         self._submit(run).add_done_callback(settle)
         return batch

@@ -12,6 +12,8 @@ from .policy_rules import PolicyRules
 from .subject import PolicySubject, resolve_subject
 from .tool_names import identify_tool
 
+OWN_SOURCE: Final = "openclaw"
+"""The source of our own tools where only their names are known."""
 KEPT_CALLERS: Final = 256  # callers whose rules stay compiled; as many as the dispatcher keeps tool lists for
 
 
@@ -57,8 +59,11 @@ class ConfigPolicy:
 
     def refusal_reason(self, caller: Caller, tool: str) -> str | None:
         """Why this caller may not use one of our own tools, known by name alone; None if it may."""
-        decision = self(caller, "openclaw", ToolSpec(name=tool))
+        decision = self.decide_own_tool(caller, tool)
         return None if decision.allowed else decision.reason
+
+    def decide_own_tool(self, caller: Caller, tool: str) -> PolicyDecision:
+        return self(caller, OWN_SOURCE, ToolSpec(name=tool))
 
     def explain(self, caller: Caller, source: str, spec: ToolSpec) -> Explanation:
         rules = self._compile(caller)

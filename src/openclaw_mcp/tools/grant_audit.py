@@ -2,15 +2,11 @@
 
 from typing import Final
 
-from ..core.claw_methods import METHODS_BY_TOOL
+from ..core.claw_methods import GrantedCall
 from ..core.errors import ToolDenied
-from ..core.model import Caller, Json, ToolSpec
 from .audit import AuditSink, digest_arguments, is_audit_enabled, make_record
-from .config_policy import ConfigPolicy
-from .policy import PolicyDecision
+from .config_policy import OWN_SOURCE
 
-OWN_SOURCE: Final = "openclaw"
-UNKNOWN_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
 VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled", ToolDenied.code})
 """Outcomes that are recorded as they are; every other error is recorded as the tool's failure."""
 
@@ -18,18 +14,17 @@ VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled", ToolDenied.
 class GrantAudit:
     """Called when such a call has ended."""
 
-    def __init__(self, rules: ConfigPolicy, audit: AuditSink, digest_key: bytes) -> None:
-        self._rules = rules
+    def __init__(self, audit: AuditSink, digest_key: bytes) -> None:
         self._audit = audit
         self._digest_key = digest_key
 
-    def __call__(self, caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
+    def __call__(self, call: GrantedCall, outcome: str, seconds: float) -> None:
         if not is_audit_enabled(self._audit):
             return
-        decision = self._rules(caller, OWN_SOURCE, ToolSpec(name=tool)) if tool in METHODS_BY_TOOL else UNKNOWN_TOOL
+        caller, decision = call.caller, call.decision
         if not decision.allowed:
             outcome = ToolDenied.code
         elif outcome not in VERBATIM_OUTCOMES:
             outcome = "failed"
-        digest = digest_arguments(arguments, self._digest_key)
-        self._audit(make_record(caller, tool, decision, outcome, seconds, source=OWN_SOURCE, digest=digest))
+        digest = digest_arguments(call.params, self._digest_key)
+        self._audit(make_record(caller, call.tool, decision, outcome, seconds, source=OWN_SOURCE, digest=digest))

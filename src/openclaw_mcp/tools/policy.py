@@ -2,21 +2,12 @@
 
 from typing import Final, Protocol
 
-from msgspec import Struct
-
 from ..core.model import Caller, ToolSpec
+from ..core.model import PolicyDecision as PolicyDecision  # noqa: PLC0414  exported again: part of a policy
 
 SOURCE_SCOPE_PREFIX: Final = "source:"
 APP_SOURCE_PREFIX: Final = "app/"
 """How the names of sources that apps lend begin."""
-
-
-class PolicyDecision(Struct, frozen=True):
-    allowed: bool
-    reason: str
-    """The rule that decided, for the audit and for the refusal."""
-    step: str = "scope"
-    """Which step of the rules that was."""
 
 
 class Policy(Protocol):

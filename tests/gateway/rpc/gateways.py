@@ -15,6 +15,7 @@ from openclaw_mcp.gateway.wiring.gateway import GatewayServer
 from openclaw_mcp.net import listen
 from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials, Signer
+from openclaw_mcp.tools.audit import AuditSink, log_record
 
 TOKEN = "the-shared-token"
 BACKEND = ClientInfo(id="gateway-client", version="1", platform="linux", mode="backend")
@@ -191,11 +192,12 @@ async def running(
     rooms: Sequence[Any] = (),
     port: int = 0,
     sources: Any = None,
+    audit: AuditSink = log_record,
     furnish: Callable[[GatewayServer], contextlib.AbstractAsyncContextManager[Any]] | None = None,
 ) -> AsyncIterator[Running]:
     """`furnish` prepares the gateway before it serves, and clears up after it has stopped."""
     async with contextlib.AsyncExitStack() as stack:
-        gateway = GatewayServer(folder, TOKEN, sources=sources)
+        gateway = GatewayServer(folder, TOKEN, sources=sources, audit=audit)
         for room in rooms:
             gateway.add_module(room)
         if furnish is not None:

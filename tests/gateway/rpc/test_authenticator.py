@@ -583,19 +583,19 @@ def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
 
 
 def test_a_door_keeps_the_office_it_is_given() -> None:
-    office = RunGrants()
-    office.issue(RUN, seconds=60)
+    issuer = RunGrants()
+    issuer.issue(RUN, seconds=60)
 
-    assert Authenticator(TOKEN, DevicePairing(MemoryPairingStorage()), grants=office).grants is office
+    assert Authenticator(TOKEN, DevicePairing(MemoryPairingStorage()), grants=issuer).grants is issuer
 
 
 def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     shared = f"{GRANT_PREFIX}shared"
-    door = Authenticator(shared, DevicePairing(MemoryPairingStorage()))
+    gateway_auth = Authenticator(shared, DevicePairing(MemoryPairingStorage()))
     challenge = Challenge("nonce", now_ms())
     connect = ClientProfile(client=BACKEND, scopes=(READ,)).build_connect(challenge, Credentials(token=shared), None)
 
-    assert asyncio.run(door.authenticate(connect, HERE, challenge)).grant is None
+    assert asyncio.run(gateway_auth.authenticate(connect, HERE, challenge)).grant is None
 
 
 def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:

@@ -67,25 +67,25 @@ async def lost(client: GatewayClient, message: str, post: Post) -> "asyncio.Task
     return task
 
 
-def office(house: Running) -> str:
-    house.gateway.grants.denial_reason = allow_all
-    return house.gateway.grants.issue(RUN, seconds=60)
+def issuer(server: Running) -> str:
+    server.gateway.grants.decide = allow_all
+    return server.gateway.grants.issue(RUN, seconds=60)
 
 
 def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tmp_path: Path) -> None:
     async def work() -> None:
         post = Post()
         post.go.set()
-        async with running(tmp_path, rooms=[post]) as house:
-            token = office(house)
-            async with under(house, token) as client:
+        async with running(tmp_path, rooms=[post]) as server:
+            token = issuer(server)
+            async with under(server, token) as client:
                 await client.call("message.action", act("hello"))
                 await client.call("message.action", act("only tried", dryRun=True))
                 with pytest.raises(RpcError, match="the channel refused"):
                     await client.call("message.action", act("no"))
                 assert (await client.call("agent", {"sessionKey": "other", "message": "psst"}))["runId"] == "r"
                 await client.call("cron.add", {"schedule": {}})
-                did = await house.gateway.grants.settle(token)
+                did = await server.gateway.grants.settle(token)
                 with pytest.raises(ConnectionGone):
                     await client.call("message.action", act("too late"))
         assert [(one.tool, one.provider, one.to, one.text) for one in did.sent] == [
@@ -102,16 +102,16 @@ def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tm
 def test_what_is_under_way_is_waited_for(tmp_path: Path) -> None:
     async def work() -> None:
         post = Post()
-        async with running(tmp_path, rooms=[post]) as house:
-            token = office(house)
-            async with under(house, token) as client:
+        async with running(tmp_path, rooms=[post]) as server:
+            token = issuer(server)
+            async with under(server, token) as client:
                 sending = await lost(client, "slow", post)
-                settling = asyncio.create_task(house.gateway.grants.settle(token))
+                settling = asyncio.create_task(server.gateway.grants.settle(token))
                 await sending
                 assert not settling.done()
                 post.go.set()
                 assert [one.text for one in (await settling).sent] == ["slow"]
-            assert await house.gateway.grants.settle(token) == RunEffects()
+            assert await server.gateway.grants.settle(token) == RunEffects()
 
     within(work())
 
@@ -121,11 +121,11 @@ def test_what_takes_too_long_is_unsure(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def work() -> None:
         post = Post()
-        async with running(tmp_path, rooms=[post]) as house:
-            token = office(house)
-            async with under(house, token) as client:
+        async with running(tmp_path, rooms=[post]) as server:
+            token = issuer(server)
+            async with under(server, token) as client:
                 sending = await lost(client, "stuck", post)
-                did = await house.gateway.grants.settle(token)
+                did = await server.gateway.grants.settle(token)
                 await sending
             post.go.set()
         assert (did.sent, [(one.to, one.text) for one in did.unsure]) == ((), [("Room", "stuck")])
@@ -139,12 +139,12 @@ def test_only_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def work() -> None:
         post = Post()
         post.go.set()
-        async with running(tmp_path, rooms=[post]) as house:
-            token = office(house)
-            async with under(house, token) as client:
+        async with running(tmp_path, rooms=[post]) as server:
+            token = issuer(server)
+            async with under(server, token) as client:
                 for number in range(5):
                     await client.call("message.action", act(str(number)))
-                assert (await house.gateway.grants.settle(token)).texts == ("2", "3", "4")
+                assert (await server.gateway.grants.settle(token)).texts == ("2", "3", "4")
 
     within(work())
 

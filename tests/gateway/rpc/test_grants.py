@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from openclaw_mcp.core.claw_methods import (
     MESSAGE_ACTIONS,
     METHODS_BY_TOOL,
     TOOLS_BY_METHOD,
+    GrantedCall,
     tools_for_request,
 )
 from openclaw_mcp.core.errors import ToolBusy
-from openclaw_mcp.core.model import Caller, Grant, Json
+from openclaw_mcp.core.model import Caller, Grant, Json, PolicyDecision, ToolSpec
 from openclaw_mcp.core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcEvent, RpcMethod
 from openclaw_mcp.gateway.rpc import grants
 from openclaw_mcp.gateway.rpc.grants import RunGrants
 from openclaw_mcp.net.gateway_client.client import CannotConnect, ConnectionGone, GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
+from openclaw_mcp.tools.audit import AuditRecord
 from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
@@ -36,7 +39,7 @@ COMMAND_LINE = ClientInfo(id="cli", version="1", platform="linux", mode="cli")
 RUN = Caller(kind="agent", name="run 1", session="agent:main:local:direct:ada", grant=HOME)
 
 
-class Desk:
+class EchoMethods:
     """A room with a method behind each tool, which says how it was called."""
 
     def methods(self) -> Sequence[RpcMethod]:
@@ -53,63 +56,63 @@ class Desk:
         return {"params": call.params, "caller": caller.name, "kind": caller.kind, "scopes": sorted(caller.scopes)}
 
 
-def allow_all(caller: Caller, tool: str) -> str | None:
-    return None
+def allow_all(caller: Caller, tool: str) -> PolicyDecision:
+    return PolicyDecision(True, "no rule refuses it", "default")
 
 
-def under(house: Running, token: str, **more: Any) -> GatewayClient:
+def under(server: Running, token: str, **more: Any) -> GatewayClient:
     told = ClientProfile(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
-    return GatewayClient(house.url, told, credentials=Credentials(token=token), redial=False, **more)
+    return GatewayClient(server.url, told, credentials=Credentials(token=token), redial=False, **more)
 
 
 # ---- the office ------------------------------------------------------------------------------------------------------
 
 
 def test_a_token_stands_for_its_caller_until_it_is_revoked() -> None:
-    office = RunGrants()
-    token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
+    issuer = RunGrants()
+    token, other = issuer.issue(RUN, seconds=60), issuer.issue(RUN, seconds=60)
 
     assert token != other
     assert len(token) > 40
-    assert office.find_caller(token) == RUN
-    office.revoke(token)
-    assert office.find_caller(token) is None
-    assert office.find_caller(other) == RUN
-    office.revoke(token)
-    office.revoke("something else")
+    assert issuer.find_caller(token) == RUN
+    issuer.revoke(token)
+    assert issuer.find_caller(token) is None
+    assert issuer.find_caller(other) == RUN
+    issuer.revoke(token)
+    issuer.revoke("something else")
 
 
 def test_a_token_ends_with_its_time() -> None:
     now = [100.0]
-    office = RunGrants(clock=lambda: now[0])
-    token = office.issue(RUN, seconds=10)
+    issuer = RunGrants(clock=lambda: now[0])
+    token = issuer.issue(RUN, seconds=10)
 
     now[0] = 109.9
-    assert office.find_caller(token) == RUN
+    assert issuer.find_caller(token) == RUN
     now[0] = 110.0
-    assert office.find_caller(token) is None
+    assert issuer.find_caller(token) is None
 
 
 def test_no_grant_outlasts_a_day_and_the_office_does_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(grants, "MAX_GRANTS", 2)
-    office = RunGrants(clock=lambda: now[0])
-    token = office.issue(RUN, seconds=10**9)
-    office.issue(RUN, seconds=5)
+    issuer = RunGrants(clock=lambda: now[0])
+    token = issuer.issue(RUN, seconds=10**9)
+    issuer.issue(RUN, seconds=5)
     with pytest.raises(ToolBusy):
-        office.issue(RUN, seconds=5)
+        issuer.issue(RUN, seconds=5)
 
     now[0] = 6.0
-    office.issue(RUN, seconds=5)
+    issuer.issue(RUN, seconds=5)
     now[0] = grants.MAX_GRANT_SECONDS + 1
-    assert office.find_caller(token) is None
+    assert issuer.find_caller(token) is None
 
 
 def test_the_office_keeps_no_token(tmp_path: Path) -> None:
-    office = RunGrants()
-    token = office.issue(RUN, seconds=60)
+    issuer = RunGrants()
+    token = issuer.issue(RUN, seconds=60)
 
-    assert token not in repr(vars(office))
+    assert token not in repr(vars(issuer))
 
 
 # ---- what it opens ---------------------------------------------------------------------------------------------------
@@ -117,10 +120,10 @@ def test_the_office_keeps_no_token(tmp_path: Path) -> None:
 
 def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            token = house.gateway.grants.issue(RUN, seconds=60)
-            async with under(house, token) as client:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            token = server.gateway.grants.issue(RUN, seconds=60)
+            async with under(server, token) as client:
                 assert client.hello is not None
                 assert client.hello["auth"]["scopes"] == sorted((READ, WRITE))
                 assert client.hello["features"]["tools"] == list(METHODS_BY_TOOL)
@@ -135,9 +138,9 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
 
 def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert ADMIN in (await client.call("config.patch", {"raw": "{}"}))["scopes"]
                 assert ADMIN not in (await client.call("agent", {"message": "/reset"}))["scopes"]
 
@@ -149,9 +152,9 @@ def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
 )
 def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 with pytest.raises(RpcError, match="behind no tool") as caught:
                     await client.call(method)
                 assert caught.value.kind == "FORBIDDEN"
@@ -159,12 +162,38 @@ def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     within(work())
 
 
+@pytest.mark.parametrize(("tool", "method"), [(None, "sessions.list"), ("sessions_list", "sessions.list")])
+def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str | None, method: str
+) -> None:
+    records: list[AuditRecord] = []
+    asked: list[str] = []
+    decide = ConfigPolicy.__call__
+
+    def counting(self: ConfigPolicy, caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
+        asked.append(spec.name)
+        return decide(self, caller, source, spec)
+
+    async def work() -> None:
+        async with running(tmp_path, rooms=[EchoMethods()], audit=records.append) as server:
+            server.gateway.apply_rules(from_config({"tools": {"deny": [tool] if tool else []}}))
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
+                monkeypatch.setattr(ConfigPolicy, "__call__", counting)
+                with nullcontext() if tool is None else pytest.raises(RpcError):
+                    await client.call(method, {})
+
+    within(work())
+
+    assert asked == ["sessions_list"]
+    assert [(record.tool, record.outcome) for record in records] == [("sessions_list", "tool_denied" if tool else "ok")]
+
+
 def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
             rules = ConfigPolicy(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
-            house.gateway.grants.denial_reason = rules.refusal_reason
-            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+            server.gateway.grants.decide = rules.decide_own_tool
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert client.hello is not None
                 assert set(METHODS_BY_TOOL) - set(client.hello["features"]["tools"]) == {
                     "message_delete",
@@ -183,9 +212,9 @@ def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> N
 
 def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
 
                 async def heard(method: str, params: Json) -> Any:
                     return (await client.call(method, params))["params"]
@@ -210,14 +239,14 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
 
 def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
             heard: list[str] = []
-            async with under(house, house.gateway.grants.issue(RUN, seconds=60)) as client:
+            async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 client.events.connect(lambda news: heard.append(news.event))
-                house.gateway.publish(RpcEvent(name="chat", payload={"secret": 1}))
-                house.gateway.publish(RpcEvent(name="health", payload={"sessions": ["somebody"]}, scope=None))
-                house.gateway.publish(RpcEvent(name="tick", payload={}, scope=None))
+                server.gateway.publish(RpcEvent(name="chat", payload={"secret": 1}))
+                server.gateway.publish(RpcEvent(name="health", payload={"sessions": ["somebody"]}, scope=None))
+                server.gateway.publish(RpcEvent(name="tick", payload={}, scope=None))
                 await client.call("agents.list")
             assert heard == ["tick"]
 
@@ -226,23 +255,23 @@ def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
 
 def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            office = house.gateway.grants
-            office.denial_reason = allow_all
-            token, other = office.issue(RUN, seconds=60), office.issue(RUN, seconds=60)
-            async with under(house, token) as gone, under(house, other) as stays:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            issuer = server.gateway.grants
+            issuer.decide = allow_all
+            token, other = issuer.issue(RUN, seconds=60), issuer.issue(RUN, seconds=60)
+            async with under(server, token) as gone, under(server, other) as stays:
                 await gone.call("agents.list")
-                office.revoke(token)
+                issuer.revoke(token)
                 with pytest.raises(ConnectionGone):
                     while True:
                         await gone.call("agents.list")
                 await stays.call("agents.list")
             for _ in range(20):
                 with pytest.raises(CannotConnect, match="this run's token has ended") as caught:
-                    async with under(house, token):
+                    async with under(server, token):
                         pass
                 assert caught.value.permanent
-            async with house.client() as operator:  # wrong guesses of a dead run lock nobody out
+            async with server.client() as operator:  # wrong guesses of a dead run lock nobody out
                 await operator.call("health")
 
     within(work())
@@ -250,9 +279,9 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
 
 def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            async with under(house, house.gateway.grants.issue(RUN, seconds=0.3)) as client:
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            async with under(server, server.gateway.grants.issue(RUN, seconds=0.3)) as client:
                 with pytest.raises(ConnectionGone):
                     while True:
                         await client.call("agents.list")
@@ -263,18 +292,18 @@ def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
 
 def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[Desk()]) as house:
-            house.gateway.grants.denial_reason = allow_all
-            token = house.gateway.grants.issue(RUN, seconds=60)
-            node = under(house, token, who=NODE, role="node", signer=DeviceIdentity(b"\7" * 32))
+        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+            server.gateway.grants.decide = allow_all
+            token = server.gateway.grants.issue(RUN, seconds=60)
+            node = under(server, token, who=NODE, role="node", signer=DeviceIdentity(b"\7" * 32))
             for client in (
                 node,
-                under(house, token, who=COMMAND_LINE),
+                under(server, token, who=COMMAND_LINE),
             ):
                 with pytest.raises(CannotConnect, match="for its own programs"):
                     async with client:
                         pass
-            async with house.stranger(**{"X-Forwarded-For": "192.0.2.1"}) as peer:
+            async with server.stranger(**{"X-Forwarded-For": "192.0.2.1"}) as peer:
                 await peer.event("connect.challenge")
                 who = {"id": "gateway-client", "version": "0", "platform": "linux", "mode": "backend"}
                 told = {"minProtocol": 4, "maxProtocol": 4, "client": who, "auth": {"token": token}}
@@ -288,7 +317,7 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
 )
 def test_whoever_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
     async def work() -> None:
-        async with running(tmp_path) as house, house.stranger(**{header: "x"}) as peer:
+        async with running(tmp_path) as server, server.stranger(**{header: "x"}) as peer:
             await peer.event("connect.challenge")
             answer = await peer.ask("connect", CONNECT)
             assert answer["payload"]["auth"]["scopes"] == []
@@ -363,7 +392,7 @@ def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
     caller = Caller(kind="agent", name="run", session=SESSION, grant=grant)
     before = repr(given)
 
-    made = RunGrants(denial_reason=allow_all).restrict_call(
+    made = RunGrants(decide=allow_all).restrict_call(
         RpcMethod(method, WRITE, None),  # type: ignore[arg-type]
         _request(caller, method, given),
     )
@@ -383,7 +412,7 @@ def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
     assert (caller.kind, caller.entry_point, caller.grant) == ("agent", "mcp", Grant())
     assert caller.scopes == {READ, WRITE}
 
-    made = RunGrants(denial_reason=allow_all).restrict_call(
+    made = RunGrants(decide=allow_all).restrict_call(
         RpcMethod("send", scope, None),  # type: ignore[arg-type]
         _request(caller, "send", {}),
     )
@@ -392,15 +421,15 @@ def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
 
 
 def test_a_run_that_is_over_begins_nothing_more() -> None:
-    office = RunGrants()
-    token = office.issue(RUN, seconds=60)
-    held = office.find(token)
+    issuer = RunGrants()
+    token = issuer.issue(RUN, seconds=60)
+    held = issuer.find(token)
     assert held is not None
-    office.track_effects(held.id, _request(RUN, "send", {}))
-    office.revoke(token)
+    issuer.track_effects(held.id, _request(RUN, "send", {}))
+    issuer.revoke(token)
 
     with pytest.raises(RpcError, match="this run's token has ended") as caught:
-        office.track_effects(held.id, _request(RUN, "send", {}))
+        issuer.track_effects(held.id, _request(RUN, "send", {}))
 
     assert (caught.value.kind, caught.value.details) == ("FORBIDDEN", {"code": "AUTH_GRANT_ENDED"})
 
@@ -426,59 +455,59 @@ def test_each_use_of_a_tool_goes_on_record_once(
 ) -> None:
     seen: list[tuple[str, str, float]] = []
 
-    def clerk(caller: Caller, tool: str, arguments: Json, how: str, seconds: float) -> None:
-        seen.append((tool, how, seconds))
+    def record(call: GrantedCall, how: str, seconds: float) -> None:
+        seen.append((call.tool, how, seconds))
 
-    office = RunGrants(denial_reason=lambda _, tool: "no" if tool in refused else None, record_use=clerk)
-    office.record_call(RUN, method, {}, outcome=outcome, seconds=1.5)
+    issuer = RunGrants(decide=lambda _, tool: PolicyDecision(tool not in refused, "rule"), record_use=record)
+    issuer.record_call(issuer.evaluate(RUN, method, {}), outcome=outcome, seconds=1.5)
 
     assert seen == ([] if recorded is None else [(recorded, outcome, 1.5)])
 
 
 def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
-    office = RunGrants(denial_reason=lambda _, tool: f"{tool} is closed")
+    issuer = RunGrants(decide=lambda _, tool: PolicyDecision(False, f"{tool} is closed"))
 
     with pytest.raises(RpcError, match="gateway_config_get is closed") as caught:
-        office.check_call(RUN, _request(RUN, "config.get", {}))
+        issuer.check_call(issuer.evaluate(RUN, "config.get", {}))
 
     assert caught.value.details == {"code": "TOOL_DENIED", "method": "config.get"}
-    assert RunGrants().denial_reason(RUN, "send") == "send is refused: no rules were given"
+    assert RunGrants().decide(RUN, "send").reason == "send is refused: no rules were given"
 
 
 def test_4096_grants_at_once_each_for_a_day_at_the_most() -> None:
     now = [0.0]
-    office = RunGrants(clock=lambda: now[0])
+    issuer = RunGrants(clock=lambda: now[0])
     ended: list[str] = []
-    office.ended.connect(ended.append)
-    tokens = [office.issue(RUN, seconds=10**9) for _ in range(4096)]
+    issuer.ended.connect(ended.append)
+    tokens = [issuer.issue(RUN, seconds=10**9) for _ in range(4096)]
     with pytest.raises(ToolBusy, match="there are 4096 grants already"):
-        office.issue(RUN, seconds=1)
+        issuer.issue(RUN, seconds=1)
     now[0] = 86_399.0
-    assert office.find_caller(tokens[0]) == RUN
+    assert issuer.find_caller(tokens[0]) == RUN
     now[0] = 86_400.0
-    assert office.find_caller(tokens[0]) is None
+    assert issuer.find_caller(tokens[0]) is None
     assert len(ended) == 1
-    office.issue(RUN, seconds=1)  # the others have ended, too
+    issuer.issue(RUN, seconds=1)  # the others have ended, too
     assert len(ended) == 4096
-    office.close()
+    issuer.close()
     assert len(set(ended)) == len(ended) == 4097
-    assert office.find_caller("") is None
+    assert issuer.find_caller("") is None
 
 
 def test_a_grant_that_ends_early_leaves_no_timer_and_one_that_does_not_ends_by_itself() -> None:
     async def work() -> None:
-        office = RunGrants()
+        issuer = RunGrants()
         ended: list[str] = []
         done = asyncio.Event()
-        office.ended.connect(ended.append)
-        office.ended.connect(lambda _: done.set())
-        first = office.issue(RUN, seconds=0.05)
-        held = office.find(first)
+        issuer.ended.connect(ended.append)
+        issuer.ended.connect(lambda _: done.set())
+        first = issuer.issue(RUN, seconds=0.05)
+        held = issuer.find(first)
         assert held is not None
-        assert await office.settle(first) == await office.settle("unknown")
+        assert await issuer.settle(first) == await issuer.settle("unknown")
         assert ended == [held.id]
         done.clear()
-        second = office.find(office.issue(RUN, seconds=0.06))
+        second = issuer.find(issuer.issue(RUN, seconds=0.06))
         assert second is not None
         await done.wait()  # the first one's time has passed by now
         assert ended == [held.id, second.id]
@@ -518,9 +547,9 @@ runs = st.builds(
 
 @given(configs, runs)
 def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Caller) -> None:
-    office = RunGrants(denial_reason=ConfigPolicy(from_config(config)).refusal_reason)
+    issuer = RunGrants(decide=ConfigPolicy(from_config(config)).decide_own_tool)
     caller = grants.grant_caller(run)
-    told = {"REMOTECLAW_TOOLS": ",".join(office.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
+    told = {"REMOTECLAW_TOOLS": ",".join(issuer.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
     listed = set(registered(told))
 
     for method in (*TOOLS_BY_METHOD, "message.action"):
@@ -529,7 +558,7 @@ def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Calle
             served = tools_for_request(method, call.params)
             permitted = True
             try:
-                office.restrict_call(RpcMethod(method, WRITE, None), call)  # type: ignore[arg-type]
+                issuer.check_call(issuer.evaluate(caller, method, call.params))
             except RpcError:
                 permitted = False
             assert permitted == bool(served & listed), (method, action, served & listed)

@@ -61,7 +61,7 @@ def test_a_broken_book_stops_us_and_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_change_that_cannot_be_saved_is_not_made() -> None:
     class Full(MemoryPairingStorage):
-        async def save(self, book: pairings.PairingState) -> None:
+        async def save(self, repository: pairings.PairingState) -> None:
             raise StateBroken("no space left on device")
 
     async def test() -> None:
@@ -209,13 +209,13 @@ def test_nobody_approves_more_than_they_hold() -> None:
 
 def test_a_role_approved_again_after_revocation_gets_the_next_token() -> None:
     async def test() -> None:
-        shelf = MemoryPairingStorage()
-        pairing = DevicePairing(shelf)
+        storage = MemoryPairingStorage()
+        pairing = DevicePairing(storage)
         await admitted(pairing)
 
         def issue() -> int:
-            assert shelf.state is not None
-            return shelf.state.devices[DEVICE.id].grants["operator"].issue
+            assert storage.state is not None
+            return storage.state.devices[DEVICE.id].grants["operator"].issue
 
         first = issue()
         assert 0 <= first < 2**53
@@ -278,8 +278,8 @@ def test_a_new_token_does_not_bring_a_revoked_role_back(scopes: tuple[str, ...] 
 
 def test_the_book_is_what_its_shelf_holds_and_says_which_kind_of_book_it_is(tmp_path: Path) -> None:
     async def test() -> None:
-        for shelf in (MemoryPairingStorage(), FilePairingStorage(tmp_path / "pairing.json")):
-            first, second = DevicePairing(shelf), DevicePairing(shelf)
+        for storage in (MemoryPairingStorage(), FilePairingStorage(tmp_path / "pairing.json")):
+            first, second = DevicePairing(storage), DevicePairing(storage)
             token = await admitted(first)
             assert [device.device_id for device in first.devices()] == [DEVICE.id]
             assert list(second.devices()) == []
@@ -294,23 +294,23 @@ def test_the_book_is_what_its_shelf_holds_and_says_which_kind_of_book_it_is(tmp_
 
 def test_a_grant_that_was_never_counted_is_the_first() -> None:
     async def test() -> None:
-        shelf = MemoryPairingStorage()
-        pairing = DevicePairing(shelf)
+        storage = MemoryPairingStorage()
+        pairing = DevicePairing(storage)
         await admitted(pairing)
-        assert shelf.state is not None
-        [device] = shelf.state.devices.values()
+        assert storage.state is not None
+        [device] = storage.state.devices.values()
 
         def with_grant(grant: pairings.DeviceGrant) -> pairings.PairingState:
             changed = msgspec.structs.replace(device, grants={"operator": grant})
-            assert shelf.state is not None
-            return msgspec.structs.replace(shelf.state, devices={DEVICE.id: changed})
+            assert storage.state is not None
+            return msgspec.structs.replace(storage.state, devices={DEVICE.id: changed})
 
         tokens = set[str | None]()
         for grant in (
             pairings.DeviceGrant(scopes=(READ,), created_at_ms=1),
             pairings.DeviceGrant(scopes=(READ,), created_at_ms=1, issue=1),
         ):
-            await shelf.save(with_grant(grant))
+            await storage.save(with_grant(grant))
             await pairing.open()
             tokens.add(pairing.device_token(DEVICE.id, "operator"))
         assert len(tokens) == 1

@@ -18,13 +18,13 @@ from .gateways import TUI, Echo, running, within
 
 def test_status_health_and_the_machine(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.client(scopes=[READ]) as client:
+        async with running(tmp_path) as gateway, gateway.client(scopes=[READ]) as client:
             health = await client.call("health", {"probe": False})
             assert {"ok", "ts", "durationMs", "channels", "sessions", "agents", "eventLoop"} <= set(health)
             status = await client.call("status")
             assert {"runtimeVersion", "sessions", "tasks", "eventLoop", "processMemory", "pid"} <= set(status)
             info = await client.call("system.info")
-            assert info["port"] == house.port
+            assert info["port"] == gateway.port
             assert info["memoryTotalBytes"] > info["processMemory"]["rssBytes"] > 1 << 20
             [own] = await client.call("system-presence")
             assert (own["mode"], own["reason"]) == ("gateway", "self")
@@ -38,7 +38,7 @@ def test_status_health_and_the_machine(tmp_path: Path) -> None:
 
 def test_logs_are_read_from_the_end_and_then_on(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.client(scopes=[READ]) as client:
+        async with running(tmp_path) as gateway, gateway.client(scopes=[READ]) as client:
             empty = await client.call("logs.tail")
             assert (empty["lines"], empty["cursor"]) == ([], 0)
             log = tmp_path / "gateway.log"
@@ -69,8 +69,8 @@ def test_logs_are_read_from_the_end_and_then_on(tmp_path: Path) -> None:
 def test_devices_are_listed_renamed_rotated_and_removed(tmp_path: Path) -> None:
     async def test() -> None:
         device = DeviceIdentity(b"\5" * 32)
-        async with running(tmp_path) as house, house.client(scopes=[ADMIN, PAIRING]) as owner:
-            async with house.client(who=TUI, scopes=[READ], signer=device):
+        async with running(tmp_path) as gateway, gateway.client(scopes=[ADMIN, PAIRING]) as owner:
+            async with gateway.client(who=TUI, scopes=[READ], signer=device):
                 listed = await owner.call("device.pair.list")
                 [shown] = listed["paired"]
                 assert (shown["deviceId"], shown["connected"], shown["approvedVia"]) == (device.id, True, "silent")
@@ -92,7 +92,10 @@ def test_devices_are_listed_renamed_rotated_and_removed(tmp_path: Path) -> None:
 
 def test_tools_are_listed_and_called_over_the_wire(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, sources={"echo": EchoTools()}) as house, house.client(scopes=[WRITE]) as client:
+        async with (
+            running(tmp_path, sources={"echo": EchoTools()}) as gateway,
+            gateway.client(scopes=[WRITE]) as client,
+        ):
             catalog = await client.call("tools.catalog")
             assert [tool["id"] for group in catalog["groups"] for tool in group["tools"]] == ["echo"]
             done = await client.call("tools.invoke", {"name": "echo", "args": {"text": "hi"}})
@@ -127,11 +130,11 @@ class Library:
 
 def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Library()]) as house, house.client(scopes=[READ]) as client:
+        async with running(tmp_path, rooms=[Library()]) as gateway, gateway.client(scopes=[READ]) as client:
             assert (await client.call("health"))["sessions"]["count"] == 3
             assert (await client.call("status"))["shelves"] == 4
             for path, status in (("/v1/books", 200), ("/v1/shelf/a", 200), ("/v1/other", 404)):
-                answer = await asyncio.to_thread(web_client.send, house.http + path, "GET")
+                answer = await asyncio.to_thread(web_client.send, gateway.http + path, "GET")
                 assert answer.status == status
 
     within(test())

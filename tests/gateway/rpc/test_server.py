@@ -21,7 +21,7 @@ from .gateways import CONNECT, TOKEN, TUI, Echo, Running, running, within
 
 def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.stranger() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
             challenge = await peer.event("connect.challenge")
             assert set(challenge["payload"]) >= {"nonce", "ts"}
             assert "seq" not in challenge
@@ -41,7 +41,7 @@ def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None
 
 def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.stranger() as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
             hello = (await peer.ask("connect", CONNECT | {"scopes": [READ]}))["payload"]
             assert not set(hello["snapshot"]) & {"stateDir", "configPath", "authMode"}
@@ -51,7 +51,7 @@ def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
 
 def test_requests_may_follow_connect_without_waiting(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.stranger() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
             await peer.say({"type": "req", "id": "c", "method": "connect", "params": CONNECT})
             for number in range(15):
                 await peer.say({"type": "req", "id": str(number), "method": "echo", "params": {"n": number}})
@@ -64,7 +64,7 @@ def test_requests_may_follow_connect_without_waiting(tmp_path: Path) -> None:
 
 def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             await peer.say(b'{"type":"req","id":"b","method":"echo"}')
             assert (await peer.response("b"))["payload"]["params"] == {}
             await peer.socket.send(['{"type":"req",', '"id":"f","method":"echo",', '"params":null}'])
@@ -88,7 +88,7 @@ def test_a_stranger_who_says_the_wrong_thing_first_is_shown_out(
     tmp_path: Path, frame: Any, code: int, reason: str
 ) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.stranger() as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
             await peer.say(frame)
             assert await peer.closed() == (code, reason)
@@ -100,7 +100,7 @@ def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None
     """The limit holds for what has arrived of a message, not only for a whole one."""
 
     async def test() -> None:
-        async with running(tmp_path) as house, house.stranger() as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
 
             async def parts() -> Any:
@@ -120,7 +120,7 @@ def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT", 0.05)
 
     async def test() -> None:
-        async with running(tmp_path) as house, house.stranger() as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             assert await peer.closed() == (1000, "")
 
     within(test())
@@ -143,7 +143,7 @@ async def eventually(check: Any) -> None:
 
 def test_after_hello_bad_frames_are_answered_or_dropped_and_the_socket_stays(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             await peer.say("not json")
             await peer.say("[]")
             assert (await peer.response("invalid"))["error"]["message"] == "invalid request frame: must be object"
@@ -160,11 +160,11 @@ def test_after_hello_bad_frames_are_answered_or_dropped_and_the_socket_stays(tmp
 
 def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house:
-            reader, writer = await upgrade(house.port)
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+            reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1)
             writer.write(b"\x81\xff" + (gateway_frames.MAX_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
             said = await reader.read()
             assert b"\x88" in said
@@ -177,18 +177,18 @@ def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path
 
 def test_scopes_are_asked_for_and_kept(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house:
-            async with house.raw(scopes=[READ]) as reader:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+            async with running_gateway.raw(scopes=[READ]) as reader:
                 assert (await reader.ask("echo"))["ok"]
                 assert (await reader.ask("twice"))["error"] == {
                     "code": "FORBIDDEN",
                     "message": "missing scope: operator.write",
                     "details": {"code": "MISSING_SCOPE", "missingScope": WRITE, "requiredScopes": [WRITE]},
                 }
-            async with house.raw(scopes=[WRITE]) as writer:
+            async with running_gateway.raw(scopes=[WRITE]) as writer:
                 assert (await writer.ask("echo"))["ok"]  # write covers read
                 assert (await writer.ask("device.pair.list"))["error"]["code"] == "FORBIDDEN"
-            async with house.raw(scopes=[]) as nobody:
+            async with running_gateway.raw(scopes=[]) as nobody:
                 assert (await nobody.ask("echo"))["error"]["code"] == "FORBIDDEN"
                 assert (await nobody.ask("health"))["ok"]
 
@@ -197,7 +197,7 @@ def test_scopes_are_asked_for_and_kept(tmp_path: Path) -> None:
 
 def test_the_eleventh_wrong_role_call_in_a_row_closes(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             for _ in range(11):
                 assert (await peer.ask("node.only"))["error"]["message"] == "unauthorized role: operator"
             assert await peer.closed() == (1008, "repeated unauthorized calls")
@@ -207,7 +207,7 @@ def test_the_eleventh_wrong_role_call_in_a_row_closes(tmp_path: Path) -> None:
 
 def test_failures_are_answered_without_their_insides(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             assert (await peer.ask("broken"))["error"] == {"code": "UNAVAILABLE", "message": "internal error"}
             assert (await peer.ask("unwritable"))["error"]["message"] == "response serialization failed"
             assert (await peer.ask("refuse"))["error"] == {
@@ -222,7 +222,7 @@ def test_failures_are_answered_without_their_insides(tmp_path: Path) -> None:
 
 def test_control_writes_have_an_allowance(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as peer:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             for _ in range(3):
                 assert (await peer.ask("seldom"))["ok"]
             error = (await peer.ask("seldom"))["error"]
@@ -235,9 +235,9 @@ def test_control_writes_have_an_allowance(tmp_path: Path) -> None:
 
 def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house:
-            publish = house.gateway.publish
-            async with house.raw(scopes=[READ]) as reader, house.raw(scopes=[PAIRING]) as porter:
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+            publish = running_gateway.gateway.publish
+            async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as porter:
                 await reader.ask("subscribe", {"topic": "session:a"})
                 publish(RpcEvent(name="chat", payload=1))
                 publish(RpcEvent(name="device.pair.changed", payload=2, scope=PAIRING))
@@ -257,16 +257,16 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
 
 def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.raw(scopes=[READ]) as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[READ]) as peer:
             client = {"id": "test", "version": "1", "platform": "linux", "mode": "test", "displayName": "visitor"}
-            async with house.raw(client=client):
+            async with running_gateway.raw(client=client):
                 came = await peer.event("presence")
                 assert [entry["host"] for entry in came["payload"]["presence"]][1:] == ["visitor"]
                 assert came["stateVersion"]["presence"] == 2
                 assert len((await peer.ask("system-presence"))["payload"]) == 2
             went = await peer.event("presence")
             assert len(went["payload"]["presence"]) == 1
-            async with house.raw():  # a backend comes for an errand and is not listed
+            async with running_gateway.raw():  # a backend comes for an errand and is not listed
                 assert len((await peer.ask("system-presence"))["payload"]) == 1
 
     within(test())
@@ -275,8 +275,8 @@ def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
 def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
     async def test() -> None:
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house:
-            async with house.raw() as peer:
+        async with running(tmp_path, rooms=[room]) as running_gateway:
+            async with running_gateway.raw() as peer:
                 await peer.say({"type": "req", "id": "w", "method": "wait", "params": {}})
                 await room.begun.wait()
             room.go.set()
@@ -288,12 +288,16 @@ def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: P
 def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path: Path) -> None:
     async def test() -> None:
         room = Echo()
-        async with running(tmp_path, rooms=[room]) as house, house.raw() as peer, house.raw() as other:
+        async with (
+            running(tmp_path, rooms=[room]) as running_gateway,
+            running_gateway.raw() as peer,
+            running_gateway.raw() as other,
+        ):
             total = connection.MAX_RUNNING * 4
             for number in range(total):
                 await peer.say({"type": "req", "id": str(number), "method": "wait", "params": {"pad": "x" * 2000}})
             assert (await other.ask("health"))["ok"]
-            assert len(house.gateway.rpc_server._tasks) < total
+            assert len(running_gateway.gateway.rpc_server._tasks) < total
             room.go.set()
             ids = {(await peer.hear())["id"] for _ in range(total)}
             assert len(ids) == total
@@ -307,20 +311,20 @@ def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
     monkeypatch.setattr(gateway_frames, "MAX_BACKLOG", 4 << 20)
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as good:
-            reader, writer = await upgrade(house.port)
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as good:
+            reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             await asyncio.sleep(0)
             raw = writer.get_extra_info("socket")
             raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.rpc_server.connections) == 2)
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 2)
             writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
             for _ in range(100):
-                house.gateway.publish(RpcEvent(name="chat", payload="x" * 200_000))
+                running_gateway.gateway.publish(RpcEvent(name="chat", payload="x" * 200_000))
                 await good.event("chat")
-            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
-            assert house.gateway.connections.metrics.counters[("slow_consumers",)] == 1
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1)
+            assert running_gateway.gateway.connections.metrics.counters[("slow_consumers",)] == 1
             assert (await good.ask("health"))["ok"]
             writer.transport.abort()
 
@@ -340,15 +344,15 @@ def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(server, "PING_INTERVAL", 0.1)
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as house, house.raw() as lively:
-            reader, writer = await upgrade(house.port)
+        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as lively:
+            reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
-            await eventually(lambda: len(house.gateway.rpc_server.connections) == 2)
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 2)
             async with asyncio.timeout(10):
                 while await reader.read(1 << 16):  # reads, but never answers a ping
                     pass
-            await eventually(lambda: len(house.gateway.rpc_server.connections) == 1)
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1)
             assert (await lively.ask("health"))["ok"]
             writer.close()
 
@@ -357,9 +361,13 @@ def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
 def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house, house.raw() as peer, house.stranger() as stranger:
+        async with (
+            running(tmp_path) as running_gateway,
+            running_gateway.raw() as peer,
+            running_gateway.stranger() as stranger,
+        ):
             await stranger.event("connect.challenge")
-            await house.stop()
+            await running_gateway.stop()
             assert (await peer.event("shutdown"))["payload"]["reason"] == "gateway stopping"
             assert await peer.closed() == (1012, "service restart")
             assert await stranger.closed() == (1012, "service restart")
@@ -374,9 +382,9 @@ def test_a_listener_that_fails_keeps_no_client_from_its_hello(tmp_path: Path) ->
         raise RuntimeError("a listener's own mistake")
 
     async def test() -> None:
-        async with running(tmp_path) as house:
-            house.gateway.connections.connected.connect(fail)
-            async with house.raw() as peer:
+        async with running(tmp_path) as running_gateway:
+            running_gateway.gateway.connections.connected.connect(fail)
+            async with running_gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
 
     within(test())
@@ -393,11 +401,11 @@ def test_a_hello_that_cannot_be_built_is_a_refusal_and_leaves_no_connection(tmp_
         status = health
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Broken()]) as house, house.stranger() as peer:
+        async with running(tmp_path, rooms=[Broken()]) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
             assert (await peer.ask("connect", CONNECT))["error"]["message"] == "internal error"
             assert (await peer.closed())[0] == 1011
-            assert len(house.gateway.connections) == 0
+            assert len(running_gateway.gateway.connections) == 0
 
     within(test())
 
@@ -431,18 +439,18 @@ def test_ticks_and_pings_go_on_after_one_that_failed(
 
 def test_ticks_come_to_everybody(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house:
-            tick = house.gateway.rpc_server._tick
-            house.gateway.rpc_server._timers.loop(tick, name="tick", every=0.05, on_failure="restart")
-            async with house.raw(scopes=[]) as peer:
+        async with running(tmp_path) as running_gateway:
+            tick = running_gateway.gateway.rpc_server._tick
+            running_gateway.gateway.rpc_server._timers.loop(tick, name="tick", every=0.05, on_failure="restart")
+            async with running_gateway.raw(scopes=[]) as peer:
                 assert set((await peer.event("tick"))["payload"]) == {"ts"}
 
     within(test())
 
 
 def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp_path: Path) -> None:
-    async def connects(house: Running, device: DeviceIdentity) -> Any:
-        async with house.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
+    async def connects(running_gateway: Running, device: DeviceIdentity) -> Any:
+        async with running_gateway.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
             payload = (await peer.event("connect.challenge"))["payload"]
             challenge = Challenge(payload["nonce"], payload["ts"])
             told = ClientProfile(client=TUI, scopes=(READ,))
@@ -451,8 +459,8 @@ def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp
 
     async def test() -> None:
         device = DeviceIdentity(b"\6" * 32)
-        async with running(tmp_path) as house, house.raw(scopes=[PAIRING, READ]) as owner:
-            refused = (await connects(house, device))["error"]
+        async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[PAIRING, READ]) as owner:
+            refused = (await connects(running_gateway, device))["error"]
             asked = (await owner.event("device.pair.requested"))["payload"]
             assert (asked["deviceId"], asked["requestId"]) == (device.id, refused["details"]["requestId"])
             assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [asked]
@@ -460,15 +468,15 @@ def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp
             assert approved["payload"]["device"]["approvedVia"] == "owner"
             resolved = (await owner.event("device.pair.resolved"))["payload"]
             assert (resolved["requestId"], resolved["decision"]) == (asked["requestId"], "approved")
-            assert (await connects(house, device))["payload"]["auth"]["scopes"] == [READ]
+            assert (await connects(running_gateway, device))["payload"]["auth"]["scopes"] == [READ]
 
     within(test())
 
 
 def test_the_websocket_is_at_the_root(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as house:
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        async with running(tmp_path) as running_gateway:
+            reader, writer = await asyncio.open_connection("127.0.0.1", running_gateway.port)
             writer.write(
                 b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -483,7 +491,7 @@ def test_the_token_is_never_in_the_log(tmp_path: Path, caplog: pytest.LogCapture
     caplog.set_level("DEBUG")
 
     async def test() -> None:
-        async with running(tmp_path) as house, house.raw() as peer:
+        async with running(tmp_path) as running_gateway, running_gateway.raw() as peer:
             assert (await peer.ask("health"))["ok"]
 
     within(test())

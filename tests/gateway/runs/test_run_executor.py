@@ -33,7 +33,7 @@ class Runtime:
             yield TurnCompleted(text="done")
 
 
-def execute(folder: Path, story: Callable[[LocalRunExecutor, SqlRunRepository], Awaitable[None]]) -> None:
+def execute(folder: Path, scenario: Callable[[LocalRunExecutor, SqlRunRepository], Awaitable[None]]) -> None:
     async def main() -> None:
         async with open_store(str(folder / "db")) as store:
             repository = SqlRunRepository(store)
@@ -44,7 +44,7 @@ def execute(folder: Path, story: Callable[[LocalRunExecutor, SqlRunRepository], 
                 resolve_caller=agent_caller,
             )
             async with asyncio.timeout(60):
-                await story(executor, repository)
+                await scenario(executor, repository)
 
     asyncio.run(main())
 
@@ -57,7 +57,7 @@ async def answer(executor: LocalRunExecutor, run_id: str, message: str = "hello"
 
 
 def test_a_listener_that_fails_leaves_no_session_stuck(tmp_path: Path) -> None:
-    async def story(executor: LocalRunExecutor, _repository: SqlRunRepository) -> None:
+    async def scenario(executor: LocalRunExecutor, _repository: SqlRunRepository) -> None:
         def fail_once(event: RunEvent) -> None:
             if isinstance(event, RunStarted) and event.claim.run.run_id == "one":
                 raise ValueError("a listener's own mistake")
@@ -70,23 +70,23 @@ def test_a_listener_that_fails_leaves_no_session_stuck(tmp_path: Path) -> None:
             assert await answer(executor, "two") == "ok"
             assert executor.is_idle
 
-    execute(tmp_path, story)
+    execute(tmp_path, scenario)
 
 
 def test_a_result_that_can_not_be_stored_ends_its_run_as_failed(tmp_path: Path) -> None:
-    async def story(executor: LocalRunExecutor, _repository: SqlRunRepository) -> None:
+    async def scenario(executor: LocalRunExecutor, _repository: SqlRunRepository) -> None:
         async with executor:
             assert await answer(executor, "one", "unstorable") == "error"
             assert await answer(executor, "two") == "ok"
 
-    execute(tmp_path, story)
+    execute(tmp_path, scenario)
 
 
 def test_polling_goes_on_after_a_failure_nobody_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_executor, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
 
-    async def story(executor: LocalRunExecutor, repository: SqlRunRepository) -> None:
+    async def scenario(executor: LocalRunExecutor, repository: SqlRunRepository) -> None:
         polled = asyncio.Event()
         failures = [ValueError("not a store error")]
 
@@ -100,11 +100,11 @@ def test_polling_goes_on_after_a_failure_nobody_expected(tmp_path: Path, monkeyp
         async with executor:
             await asyncio.wait_for(polled.wait(), WAIT)
 
-    execute(tmp_path, story)
+    execute(tmp_path, scenario)
 
 
 def test_closing_waits_for_a_run_and_stores_that_it_was_stopped(tmp_path: Path) -> None:
-    async def story(executor: LocalRunExecutor, repository: SqlRunRepository) -> None:
+    async def scenario(executor: LocalRunExecutor, repository: SqlRunRepository) -> None:
         started = asyncio.Event()
 
         class Waiting(Runtime):
@@ -121,4 +121,4 @@ def test_closing_waits_for_a_run_and_stores_that_it_was_stopped(tmp_path: Path) 
         assert run is not None
         assert (run.status, run.stop_reason) == ("error", "restart")
 
-    execute(tmp_path, story)
+    execute(tmp_path, scenario)

@@ -32,7 +32,7 @@ async def send(rooms: House, run: str, message: str, key: str = "main", **more: 
 
 
 def test_a_fresh_machine_answers_and_says_it_is_a_demo(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             assert await send(rooms, "r1", "hello there") == {"runId": "r1", "status": "started"}
             final = await rooms.until("chat", runId="r1", state="final")
@@ -50,11 +50,11 @@ def test_a_fresh_machine_answers_and_says_it_is_a_demo(tmp_path: Path) -> None:
             assert page["sessionInfo"]["status"] == "done"
             assert (await rooms.call("chat.history", {"sessionKey": "never"}))["messages"] == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_answer_streams_in_numbered_pieces_that_add_up(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!say one two\n!sleep 0.2\n!say three\n!sleep 0.2\n!say four")
             final = await rooms.until("chat", runId="r1", state="final")
@@ -69,11 +69,11 @@ def test_the_answer_streams_in_numbered_pieces_that_add_up(tmp_path: Path) -> No
             end = rooms.heard("agent", runId="r1", stream="lifecycle")[-1]["data"]
             assert end["terminalReply"]["text"] == text_of(final["message"])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_same_key_again_runs_nothing_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!sleep 0.3\n!say done")
             assert await send(rooms, "r1", "!sleep 0.3\n!say done") == {"runId": "r1", "status": "in_flight"}
@@ -83,11 +83,11 @@ def test_the_same_key_again_runs_nothing_again(tmp_path: Path) -> None:
                 await send(rooms, "r1", "x", key="other")
             assert await transcript(rooms) == [("user", "!sleep 0.3\n!say done"), ("assistant", "done")]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             link = TwinLink()
             params = {"message": "!say hi", "idempotencyKey": "R", "sessionKey": "agent:main:x"}
@@ -102,22 +102,22 @@ def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
             assert (await rooms.call("agent", params, link=again))["result"] == second["result"]
             assert not again.first.done()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         roster = AgentRoster(agents=(AgentProfile(id="main", runtime="cluade"),))
         async with house(str(tmp_path / "db"), roster=lambda: roster) as rooms:
             bad = await rooms.say("hello", run="r1")
             assert bad["status"] == "error"
             assert "runtime 'cluade', which is not set up; choose one of demo" in bad["error"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_tells_how_a_run_ended(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             ok = await rooms.say("!say hi", run="r1")
             assert (ok["status"], ok["stopReason"], ok["terminalReply"]["text"]) == ("ok", "stop", "hi")
@@ -132,11 +132,11 @@ def test_waiting_tells_how_a_run_ended(tmp_path: Path) -> None:
             late = await rooms.say("!sleep 30", run="r3", timeoutMs=100)
             assert (late["status"], late["stopReason"]) == ("error", "timeout")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_abort_stops_at_once_and_says_so(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!say so far\n!sleep 60")
             await rooms.until("chat", runId="r1", state="delta")
@@ -150,11 +150,11 @@ def test_abort_stops_at_once_and_says_so(tmp_path: Path) -> None:
             assert nothing == {"ok": True, "aborted": False, "runIds": []}
             assert (await rooms.call("sessions.abort", {"key": "main"}))["abortedRunId"] is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_message_to_a_busy_session_steers_and_the_last_run_answers(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!sleep 60\n!say never")
             await rooms.until("agent", runId="r1", stream="lifecycle")
@@ -166,14 +166,14 @@ def test_a_message_to_a_busy_session_steers_and_the_last_run_answers(tmp_path: P
             roles = [role for role, _ in await transcript(rooms)]
             assert roles == ["user", "user", "assistant"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
     ("mode", "answers"), [("followup", ["first", "second", "third"]), ("collect", ["first", "secondthird"])]
 )
 def test_queue_modes_that_wait(tmp_path: Path, mode: str, answers: list[str]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!sleep 0.3\n!say first")
             await send(rooms, "r2", "!say second", queueMode=mode)
@@ -184,11 +184,11 @@ def test_queue_modes_that_wait(tmp_path: Path, mode: str, answers: list[str]) ->
                 await rooms.until("chat", runId=run, state="final")
             assert [text for role, text in await transcript(rooms) if role == "assistant"] == answers
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_steer_interrupts_and_stop_drops_what_waits(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await send(rooms, "r1", "!sleep 60")
             steered = await rooms.call("sessions.steer", {"key": "main", "message": "!say now", "idempotencyKey": "r2"})
@@ -201,7 +201,7 @@ def test_steer_interrupts_and_stop_drops_what_waits(tmp_path: Path) -> None:
             for run in ("r3", "r4"):
                 await rooms.until("chat", runId=run, state="aborted")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class Box:
@@ -222,7 +222,7 @@ class Box:
 
 
 def test_a_scripted_tool_call_is_made_as_the_run_and_written_down(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         box = Box()
         async with house(str(tmp_path / "db"), tools=box) as rooms:
             ended = await rooms.say('!tool shout {"text":"hey"}\n!tool rm {}', run="r1")
@@ -240,11 +240,11 @@ def test_a_scripted_tool_call_is_made_as_the_run_and_written_down(tmp_path: Path
             phases = [p["data"]["phase"] for p in rooms.heard("agent", stream="tool")]
             assert phases == ["start", "result"] * 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_attachments_reach_the_agent_and_come_back(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             picture = base64.b64encode(b"\x89PNG fake").decode()
             attachments = [{"type": "image", "mimeType": "image/png", "fileName": "a.png", "content": picture}]
@@ -267,11 +267,11 @@ def test_attachments_reach_the_agent_and_come_back(tmp_path: Path) -> None:
                 with pytest.raises(RpcError, match=r"attachments\[0\]"):
                     await send(rooms, "r9", "x", attachments=[{"content": bad}])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_history_pages_backwards_and_a_cursor_brings_only_what_is_new(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             for n in range(5):
                 await rooms.say(f"!say {n}", run=f"r{n}")
@@ -291,11 +291,11 @@ def test_history_pages_backwards_and_a_cursor_brings_only_what_is_new(tmp_path: 
             with pytest.raises(RpcError, match="cursor"):
                 await rooms.call("chat.history", {"sessionKey": "main", "cursor": "nonsense"})
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await rooms.say("!say hi", run="r1")
             done = await rooms.call("chat.inject", {"sessionKey": "main", "message": "psst", "label": "note"})
@@ -305,7 +305,7 @@ def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
             with pytest.raises(RpcError, match="missing scope"):
                 await rooms.call("chat.inject", {"sessionKey": "main", "message": "x"}, link=TwinLink("operator.write"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_stop_of_the_house_ends_runs_and_what_waited_is_done_at_the_next_start(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_stop_of_the_house_ends_runs_and_what_waited_is_done_at_the_next_start
 
 
 def test_two_processes_on_one_store_answer_each_message_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         where = str(tmp_path / "db")
         async with house(where) as here, house(where) as there:
             await send(here, "r1", "!sleep 0.4\n!say one")
@@ -341,7 +341,7 @@ def test_two_processes_on_one_store_answer_each_message_once(tmp_path: Path) -> 
             ended = await here.call("agent.wait", {"runId": "r3", "timeoutMs": 20_000})
             assert ended["stopReason"] == "rpc"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -358,9 +358,9 @@ def test_two_processes_on_one_store_answer_each_message_once(tmp_path: Path) -> 
     ],
 )
 def test_bad_requests_say_what_to_change(tmp_path: Path, params: Any, complaint: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             with pytest.raises(RpcError, match=complaint):
                 await rooms.call("chat.send", params)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -38,7 +38,7 @@ def test_a_configured_main_key_is_what_main_means() -> None:
 
 
 def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             made = await rooms.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
             assert made["ok"]
@@ -70,11 +70,11 @@ def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Pat
             with pytest.raises(RpcError, match="Cannot delete the main session"):
                 await rooms.call("sessions.delete", {"key": "main"})
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_create_with_a_message_starts_a_run(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             made = await rooms.call("sessions.create", {"message": "!say hello"})
             assert (made["runStarted"], made["status"]) == (True, "started")
@@ -90,11 +90,11 @@ def test_create_with_a_message_starts_a_run(tmp_path: Path) -> None:
             ][0]
             assert (row["derivedTitle"], row["lastMessagePreview"], row["status"]) == ("!say hello", "hello", "done")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_patch_sets_and_clears_and_asks_for_the_right_scope(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await rooms.say("!say hi", run="r1")
             changes = {"key": "main", "label": "L", "pinned": True, "icon": "x"}
@@ -115,11 +115,11 @@ def test_patch_sets_and_clears_and_asks_for_the_right_scope(tmp_path: Path) -> N
                 await rooms.call("sessions.patch", {"key": "main", "pinned": True, "expectedSessionId": "other"})
             assert (await rooms.call("sessions.list", {"pinned": True}))["count"] == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_reset_empties_the_transcript_and_stops_the_run(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await rooms.say("!say secret", run="r1")
             before = (await rooms.call("sessions.describe", {"key": "main"}))["session"]
@@ -132,11 +132,11 @@ def test_reset_empties_the_transcript_and_stops_the_run(tmp_path: Path) -> None:
             assert (await rooms.call("chat.history", {"sessionKey": "main"}))["messages"] == []
             assert (await rooms.call("sessions.search", {"query": "secret"}))["results"] == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_lists_are_narrowed_and_paged(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db"), roster=lambda: TWO) as rooms:
             for n in range(6):
                 await rooms.call("sessions.create", {"key": f"n{n}"})
@@ -163,11 +163,11 @@ def test_lists_are_narrowed_and_paged(tmp_path: Path) -> None:
             with pytest.raises(RpcError, match="cursor"):
                 await names(cursor="x")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_search_brings_messages_with_their_sessions(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             await rooms.say("!say the heron stands still", run="r1", key="birds")
             await rooms.say("!say nothing", run="r2")
@@ -180,11 +180,11 @@ def test_search_brings_messages_with_their_sessions(tmp_path: Path) -> None:
             inside = {"query": "heron", "sessionKeys": ["main"]}
             assert (await rooms.call("sessions.search", inside))["results"] == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db")) as rooms:
             link = TwinLink()
             assert await rooms.call("sessions.subscribe", {}, link=link) == {"subscribed": True}
@@ -203,11 +203,11 @@ def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
             await rooms.call("sessions.unsubscribe", {}, link=link)
             assert link.subscriptions() == set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_agents_are_listed(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with house(str(tmp_path / "db"), roster=lambda: TWO) as rooms:
             listed = await rooms.call("agents.list")
             assert (listed["defaultId"], listed["mainKey"], listed["scope"]) == ("main", "main", "per-sender")
@@ -215,4 +215,4 @@ def test_agents_are_listed(tmp_path: Path) -> None:
             named = await rooms.call("agent.identity.get", {"agentId": "second"})
             assert (named["name"], named["nameSource"]) == ("Second", "config")
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -62,14 +62,14 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:
     async def main() -> None:
-        async with beside(tmp_path) as house:
-            before = await house.gateway.dispatcher.list(LOCAL_CALLER)
+        async with beside(tmp_path) as server:
+            before = await server.gateway.dispatcher.list(LOCAL_CALLER)
             rung: list[None] = []
-            house.gateway.registry.app_changed.connect(lambda _: rung.append(None))
+            server.gateway.registry.app_changed.connect(lambda _: rung.append(None))
             for number in range(100):
-                await house.register(chatId="main" if number % 2 else "elsewhere")
-            assert (house.lent(), house.lent(include_all=True), looked, rung) == (0, 0, [], [])
-            assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
+                await server.register(chatId="main" if number % 2 else "elsewhere")
+            assert (server.lent(), server.lent(include_all=True), looked, rung) == (0, 0, [], [])
+            assert await server.gateway.dispatcher.list(LOCAL_CALLER) is before
 
     asyncio.run(main())
 
@@ -85,20 +85,20 @@ def test_an_app_that_came_is_lent_to_the_conversation_it_names(
     tmp_path: Path, looked: list[str], chat: str | None, session: str, lent: int
 ) -> None:
     async def main() -> None:
-        async with beside(tmp_path) as house:
-            before = await house.gateway.dispatcher.list(LOCAL_CALLER)
-            id = await house.register(1, **({"chat_id": chat} if chat is not None else {}))
-            other = await house.register(chat_id="another")
-            async with house.proxy.app(id), house.proxy.app(other):
-                assert await house.gateway.dispatcher.list(LOCAL_CALLER) is before
+        async with beside(tmp_path) as server:
+            before = await server.gateway.dispatcher.list(LOCAL_CALLER)
+            id = await server.register(1, **({"chat_id": chat} if chat is not None else {}))
+            other = await server.register(chat_id="another")
+            async with server.proxy.app(id), server.proxy.app(other):
+                assert await server.gateway.dispatcher.list(LOCAL_CALLER) is before
                 looked.clear()
-                assert (house.lent(session), house.lent(include_all=True)) == (lent, 2)
-                house.roster = AgentRoster(agents=(AgentProfile(id="main"),), main_key="home")
-                assert house.lent("agent:main:home") == (1 if session == MAIN and lent else 0)
-            async with house.proxy.app(id):  # back again with a new bridge
-                assert house.lent(include_all=True) == 2
-            await house.proxy.send("DELETE", f"/v1/chat/sessions/{id}")
-            assert house.lent(include_all=True) == 1
+                assert (server.lent(session), server.lent(include_all=True)) == (lent, 2)
+                server.roster = AgentRoster(agents=(AgentProfile(id="main"),), main_key="home")
+                assert server.lent("agent:main:home") == (1 if session == MAIN and lent else 0)
+            async with server.proxy.app(id):  # back again with a new bridge
+                assert server.lent(include_all=True) == 2
+            await server.proxy.send("DELETE", f"/v1/chat/sessions/{id}")
+            assert server.lent(include_all=True) == 1
 
     asyncio.run(main())
 
@@ -107,9 +107,9 @@ def test_one_conversation_is_lent_so_many_tools(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(app_tools, "MAX_APP_TOOLS", 10)
 
     async def main() -> None:
-        async with beside(tmp_path) as house, AsyncExitStack() as apps:
+        async with beside(tmp_path) as server, AsyncExitStack() as apps:
             for tools in (4, 0, 4, 4, 1):
-                await apps.enter_async_context(house.proxy.app(await house.register(tools, chat_id="main")))
-            assert house.lent() == 3
+                await apps.enter_async_context(server.proxy.app(await server.register(tools, chat_id="main")))
+            assert server.lent() == 3
 
     asyncio.run(main())

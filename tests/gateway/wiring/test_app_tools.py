@@ -42,7 +42,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def house(up: Up) -> Iterator[World]:
+def server(up: Up) -> Iterator[World]:
     with joined(up) as made:
         yield made
 
@@ -63,7 +63,7 @@ async def lent(up: Up, **about: Any) -> AsyncIterator[AppTools]:
         yield app
 
 
-def scene(up: Up, house: World, steps: Any, **about: Any) -> Any:
+def scene(up: Up, server: World, steps: Any, **about: Any) -> Any:
     async def play() -> Any:
         async with lent(up, **about) as app:
             return await asyncio.to_thread(steps, app)
@@ -75,46 +75,46 @@ GREET = '!tool greet {"name": "Ada"}'
 
 
 @pytest.mark.parametrize("chat", ["main", "agent:main:main"])
-def test_the_conversation_an_app_names_may_use_its_tools(up: Up, house: World, chat: str) -> None:
+def test_the_conversation_an_app_names_may_use_its_tools(up: Up, server: World, chat: str) -> None:
     def steps(_: AppTools) -> tuple[str, str, str]:
-        elsewhere = house.say("agent:main:elsewhere", GREET)
-        return house.say("main", GREET), elsewhere, house.invoke("greet", "main", name="Eve")["error"]["code"]
+        elsewhere = server.say("agent:main:elsewhere", GREET)
+        return server.say("main", GREET), elsewhere, server.invoke("greet", "main", name="Eve")["error"]["code"]
 
-    own, elsewhere, operator = scene(up, house, steps, chat_id=chat)
+    own, elsewhere, operator = scene(up, server, steps, chat_id=chat)
     assert own == "Hello Ada, from the app."
     assert elsewhere == "Unknown tool: greet"
     assert operator == "not_found"
-    assert comes(lambda: "Unknown tool: greet" in house.say("main", GREET))  # the app has left
+    assert comes(lambda: "Unknown tool: greet" in server.say("main", GREET))  # the app has left
 
 
-def test_an_app_cant_pose_as_the_house(up: Up, house: World) -> None:
-    said = scene(up, house, lambda _: house.say("main", '!tool gateway {"action": "config.get"}'), chat_id="main")
+def test_an_app_cant_pose_as_the_house(up: Up, server: World) -> None:
+    said = scene(up, server, lambda _: server.say("main", '!tool gateway {"action": "config.get"}'), chat_id="main")
     assert '"hash"' in said
     assert "look like" not in said
 
 
-def test_an_app_that_names_nobody_is_for_nobody_unless_the_config_says_all(up: Up, house: World) -> None:
+def test_an_app_that_names_nobody_is_for_nobody_unless_the_config_says_all(up: Up, server: World) -> None:
     def steps(_: AppTools) -> list[str]:
-        said = [house.say("main", GREET)]
-        house.configure(tools={"apps": {"sessions": "all"}})
-        said.append(house.say("agent:main:anywhere", GREET))
-        house.configure(tools={"apps": {"sessions": "all"}, "deny": ["group:plugins"]})
-        said.append(house.say("agent:main:anywhere", GREET))
-        house.configure(tools={})
+        said = [server.say("main", GREET)]
+        server.configure(tools={"apps": {"sessions": "all"}})
+        said.append(server.say("agent:main:anywhere", GREET))
+        server.configure(tools={"apps": {"sessions": "all"}, "deny": ["group:plugins"]})
+        said.append(server.say("agent:main:anywhere", GREET))
+        server.configure(tools={})
         return said
 
-    said = scene(up, house, steps, device_name="lamp")
+    said = scene(up, server, steps, device_name="lamp")
     assert said[0] == "Unknown tool: greet"
     assert said[1] == "Hello Ada, from the app."
     assert "greet is refused by tools.deny, which names group:plugins" in said[2]
 
 
-def test_the_audit_does_not_hold_the_key_to_an_apps_session(up: Up, house: World) -> None:
+def test_the_audit_does_not_hold_the_key_to_an_apps_session(up: Up, server: World) -> None:
     def steps(app: AppTools) -> str:
-        house.say("main", GREET)
+        server.say("main", GREET)
         assert app.session is not None
         return app.session.id
 
-    id = scene(up, house, steps, chat_id="main")
-    assert comes(lambda: bool(house.ask("audit.list", tool="greet", outcome="ok")["records"]))
-    assert id not in json.dumps(house.ask("audit.list", limit=1000))
+    id = scene(up, server, steps, chat_id="main")
+    assert comes(lambda: bool(server.ask("audit.list", tool="greet", outcome="ok")["records"]))
+    assert id not in json.dumps(server.ask("audit.list", limit=1000))

@@ -20,15 +20,15 @@ CONFIG = {"agents": {"list": [{"id": "main", "tools": {"deny": ["agents_list"]}}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
 
-def records(house: World, count: int, **asked: Any) -> list[dict[str, Any]]:
+def records(server: World, count: int, **asked: Any) -> list[dict[str, Any]]:
     """So many records, once they are written."""
-    assert comes(lambda: len(house.ask("audit.list", **asked)["records"]) >= count)
-    found: list[dict[str, Any]] = house.ask("audit.list", **asked)["records"]
+    assert comes(lambda: len(server.ask("audit.list", **asked)["records"]) >= count)
+    found: list[dict[str, Any]] = server.ask("audit.list", **asked)["records"]
     assert len(found) == count
     return found
 
@@ -44,11 +44,11 @@ def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_call_is_on_record_with_who_where_which_rule_and_what_became_of_it(house: World) -> None:
-    house.say("agent:main:a", '!tool session_status {"sessionKey": "agent:main:secret-name"}', "!tool agents_list {}")
-    house.invoke("sessions_list", "agent:main:a", limit=3)
-    house.invoke("sessions_list", "agent:main:a", limit="no number")
-    found = records(house, 4, sessionKey="agent:main:a")
+def test_a_call_is_on_record_with_who_where_which_rule_and_what_became_of_it(server: World) -> None:
+    server.say("agent:main:a", '!tool session_status {"sessionKey": "agent:main:secret-name"}', "!tool agents_list {}")
+    server.invoke("sessions_list", "agent:main:a", limit=3)
+    server.invoke("sessions_list", "agent:main:a", limit="no number")
+    found = records(server, 4, sessionKey="agent:main:a")
 
     shown = [(r["tool"], r["caller"], r["door"], r["step"], r["outcome"]) for r in reversed(found)]
     operator = "operator gateway-client"
@@ -62,45 +62,45 @@ def test_a_call_is_on_record_with_who_where_which_rule_and_what_became_of_it(hou
     assert abs(found[0]["at"] - time.time() * 1000) < 120_000
     assert "agents.main.tools.deny, which names agents_list" in found[2]["rule"]
     assert "secret-name" not in json.dumps(found)
-    assert b"secret-name" not in (house.served.folder / "audit-key.bin").read_bytes()
+    assert b"secret-name" not in (server.served.folder / "audit-key.bin").read_bytes()
 
 
-def test_the_same_arguments_have_the_same_digest(house: World) -> None:
+def test_the_same_arguments_have_the_same_digest(server: World) -> None:
     for limit in (1, 1, 2):
-        house.invoke("sessions_list", "agent:main:same", limit=limit)
-    last, second, first = (r["digest"] for r in records(house, 3, sessionKey="agent:main:same"))
+        server.invoke("sessions_list", "agent:main:same", limit=limit)
+    last, second, first = (r["digest"] for r in records(server, 3, sessionKey="agent:main:same"))
 
     assert first == second != last
 
 
-def test_an_unknown_tool_is_on_record_too(house: World) -> None:
-    house.invoke("no_such_tool", "agent:main:unknown")
-    (found,) = records(house, 1, tool="no_such_tool")
+def test_an_unknown_tool_is_on_record_too(server: World) -> None:
+    server.invoke("no_such_tool", "agent:main:unknown")
+    (found,) = records(server, 1, tool="no_such_tool")
 
     assert (found["outcome"], found["source"], found["step"]) == ("tool_not_found", None, "menu")
 
 
-def test_a_story_is_told_in_pages(house: World) -> None:
+def test_a_story_is_told_in_pages(server: World) -> None:
     for _ in range(5):
-        house.invoke("sessions_list", "agent:main:pages")
-    records(house, 5, sessionKey="agent:main:pages")
-    first = house.ask("audit.list", sessionKey="agent:main:pages", limit=3)
-    rest = house.ask("audit.list", sessionKey="agent:main:pages", limit=3, before=first["nextBefore"])
+        server.invoke("sessions_list", "agent:main:pages")
+    records(server, 5, sessionKey="agent:main:pages")
+    first = server.ask("audit.list", sessionKey="agent:main:pages", limit=3)
+    rest = server.ask("audit.list", sessionKey="agent:main:pages", limit=3, before=first["nextBefore"])
 
     assert (first["count"], rest["count"], "nextBefore" in rest) == (3, 2, False)
     assert len({r["id"] for r in first["records"] + rest["records"]}) == 5
 
 
-def test_wrong_questions_are_refused(house: World) -> None:
+def test_wrong_questions_are_refused(server: World) -> None:
     for params in ({"limit": 0}, {"limit": 1001}, {"since": -1}, {"tool": 3}):
         with pytest.raises(Refused, match=r"invalid audit\.list params"):
-            house.ask("audit.list", **params)
+            server.ask("audit.list", **params)
 
 
-def test_the_command_reads_beside_a_running_gateway(house: World) -> None:
-    house.say("agent:main:cli", "!tool sessions_list {}", "!tool agents_list {}")
-    records(house, 2, sessionKey="agent:main:cli")
-    folder = house.served.folder
+def test_the_command_reads_beside_a_running_gateway(server: World) -> None:
+    server.say("agent:main:cli", "!tool sessions_list {}", "!tool agents_list {}")
+    records(server, 2, sessionKey="agent:main:cli")
+    folder = server.served.folder
 
     table = command(folder, "--session", "agent:main:cli")
     shown = json.loads(command(folder, "--session", "agent:main:cli", "--json").stdout)
@@ -119,11 +119,11 @@ def test_the_command_reads_beside_a_running_gateway(house: World) -> None:
 def test_a_stop_loses_no_record_and_digests_last(tmp_path: Path) -> None:
     digests = []
     for _ in range(2):
-        with world(tmp_path) as house:
+        with world(tmp_path) as server:
             for _ in range(20):
-                house.invoke("sessions_list", "main")
-            house.served.child.terminate()
-            assert house.served.child.wait(20) == 0
+                server.invoke("sessions_list", "main")
+            server.served.child.terminate()
+            assert server.served.child.wait(20) == 0
         found = json.loads(command(tmp_path, "--limit", "1000", "--json").stdout)
         digests.append({r["digest"] for r in found})
 
@@ -133,11 +133,11 @@ def test_a_stop_loses_no_record_and_digests_last(tmp_path: Path) -> None:
 
 
 def test_what_was_called_a_moment_ago_survives_a_kill(tmp_path: Path) -> None:
-    with world(tmp_path) as house:
-        house.invoke("sessions_list", "main")
-        records(house, 1)
-        house.served.child.kill()
-        house.served.child.wait(10)
+    with world(tmp_path) as server:
+        server.invoke("sessions_list", "main")
+        records(server, 1)
+        server.served.child.kill()
+        server.served.child.wait(10)
 
     assert len(json.loads(command(tmp_path, "--json").stdout)) == 1
 

@@ -27,39 +27,39 @@ SECRET = "the code is 4711"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         said(made, "alice", "alice", SECRET)
         yield made
 
 
-def said(house: World, conversation: str, sender: str, text: str) -> None:
-    run = house.ask("local.send", conversation=conversation, sender={"id": sender}, text=text)["runId"]
-    house.ask("agent.wait", runId=run, timeoutMs=30_000)
+def said(server: World, conversation: str, sender: str, text: str) -> None:
+    run = server.ask("local.send", conversation=conversation, sender={"id": sender}, text=text)["runId"]
+    server.ask("agent.wait", runId=run, timeoutMs=30_000)
 
 
 def order(tool: str, **arguments: Any) -> str:
     return f"!tool {tool} {json.dumps(arguments)}"
 
 
-def results(house: World, session: str) -> list[tuple[bool, str]]:
-    history = house.ask("chat.history", sessionKey=session, limit=50)["messages"]
+def results(server: World, session: str) -> list[tuple[bool, str]]:
+    history = server.ask("chat.history", sessionKey=session, limit=50)["messages"]
     return [(bool(m.get("isError")), json.dumps(m["content"])) for m in history if m["role"] == "toolResult"]
 
 
-def deepest(house: World, depth: int, since: set[str]) -> str:
+def deepest(server: World, depth: int, since: set[str]) -> str:
     """The session at this depth that was not there before."""
 
     def there() -> list[str]:
-        rows = house.ask("sessions.list", limit=1000)["sessions"]
+        rows = server.ask("sessions.list", limit=1000)["sessions"]
         return [row["key"] for row in rows if row.get("spawnDepth") == depth and row["key"] not in since]
 
     assert comes(lambda: bool(there()))
     return there()[0]
 
 
-def sessions(house: World) -> set[str]:
-    return {row["key"] for row in house.ask("sessions.list", limit=1000)["sessions"]}
+def sessions(server: World) -> set[str]:
+    return {row["key"] for row in server.ask("sessions.list", limit=1000)["sessions"]}
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
@@ -74,17 +74,17 @@ def sessions(house: World) -> set[str]:
     ids=lambda deed: deed["action"],
 )
 def test_no_chain_of_sub_agents_leaves_its_requesters_conversation(
-    house: World, deed: dict[str, Any], place: str, depth: int
+    server: World, deed: dict[str, Any], place: str, depth: int
 ) -> None:
-    before = sessions(house)
+    before = sessions(server)
     text = order("message", **deed)
     for _ in range(depth):
         text = order("sessions_spawn", task=text)
-    said(house, place, "mallory", f"x\n{text}")
+    said(server, place, "mallory", f"x\n{text}")
     kind = "group" if place.startswith("#") else "direct"
-    key = f"agent:main:local:{kind}:{place}" if depth == 0 else deepest(house, depth, before)
-    assert comes(lambda: len(results(house, key)) > 0)
-    failed, words = results(house, key)[-1]
+    key = f"agent:main:local:{kind}:{place}" if depth == 0 else deepest(server, depth, before)
+    assert comes(lambda: len(results(server, key)) > 0)
+    failed, words = results(server, key)[-1]
 
     assert failed or '\\"ok\\":false' in words or '"ok": false' in words, words
     assert SECRET not in words
@@ -92,4 +92,4 @@ def test_no_chain_of_sub_agents_leaves_its_requesters_conversation(
         assert "is refused by channels.local.groups.#closed.tools.deny" in words
     else:
         assert "Cross-context messaging denied" in words
-    assert not any(m["text"] == "PHISH" for m in house.ask("local.read", conversation="alice")["messages"])
+    assert not any(m["text"] == "PHISH" for m in server.ask("local.read", conversation="alice")["messages"])

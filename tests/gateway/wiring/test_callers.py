@@ -115,7 +115,7 @@ def test_what_is_handed_on_is_never_more_than_one_has() -> None:
 def test_what_different_people_wrote_is_not_answered_in_one_run(
     tmp_path: Path, one: dict[str, Any], other: dict[str, Any], together: bool
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         new = NewSession(key="agent:main:g", agent_id="main", classification="group")
         async with open_store(str(tmp_path / "x.sqlite")) as store:
             runs = SqlRunRepository(store)
@@ -130,4 +130,4 @@ def test_what_different_people_wrote_is_not_answered_in_one_run(
             assert done.next is not None
             assert done.next.prompt == ("a\n\nb" if together else "a")
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -113,44 +113,44 @@ class Said(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         made.say("agent:full:main", '!tool parrot__echo {"text": "up"}', '!tool closed__echo {"text": "up"}')
         yield made
 
 
 @pytest.fixture(scope="module")
-def decisions(house: World) -> dict[tuple[str, Case], Said]:
+def decisions(server: World) -> dict[tuple[str, Case], Said]:
     """What each door decided about each case, and by which step."""
     for session in KEYS:
         orders = [f"!tool {tool} {json.dumps(WRONG)}" for tool in TOOLS]
-        house.say(session, *orders)
+        server.say(session, *orders)
         for tool in TOOLS:
-            house.invoke(tool, session, **WRONG)
-            house.post(tool, session, **WRONG)
-            house.mcp("tools/call", session, name=tool, arguments=WRONG)
+            server.invoke(tool, session, **WRONG)
+            server.post(tool, session, **WRONG)
+            server.mcp("tools/call", session, name=tool, arguments=WRONG)
     wanted = len(CASES) * 4
-    assert comes(lambda: len(all_records(house)) >= wanted + 2)
+    assert comes(lambda: len(all_records(server)) >= wanted + 2)
     return {
         (record["door"], Case(record["sessionKey"], record["tool"])): Said(
             record["outcome"] in ("ok", "tool_arguments"), record["step"]
         )
-        for record in all_records(house)
+        for record in all_records(server)
     }
 
 
-def all_records(house: World) -> list[dict[str, Any]]:
+def all_records(server: World) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    page = house.ask("audit.list", limit=1000)
+    page = server.ask("audit.list", limit=1000)
     while True:
         found += page["records"]
         if "nextBefore" not in page:
             return found
-        page = house.ask("audit.list", limit=1000, before=page["nextBefore"])
+        page = server.ask("audit.list", limit=1000, before=page["nextBefore"])
 
 
-def explained(house: World, case: Case, capsys: pytest.CaptureFixture[str], **options: str) -> Said:
-    config = str(house.served.folder / "openclaw.json")
+def explained(server: World, case: Case, capsys: pytest.CaptureFixture[str], **options: str) -> Said:
+    config = str(server.served.folder / "openclaw.json")
     words = ["--tool", case.tool, "--session", case.session, "--config", config, "--json"]
     words += [word for name, value in options.items() for word in (f"--{name}", value)]
     assert commands.run(["policy", "explain", *words]) == 0
@@ -165,14 +165,14 @@ def test_the_matrix_is_as_large_as_promised() -> None:
 
 @pytest.mark.parametrize("session", KEYS)
 def test_every_door_decides_alike(
-    house: World, decisions: dict[tuple[str, Case], Said], capsys: pytest.CaptureFixture[str], session: str
+    server: World, decisions: dict[tuple[str, Case], Said], capsys: pytest.CaptureFixture[str], session: str
 ) -> None:
     for tool in TOOLS:
         case = Case(session, tool)
-        said = explained(house, case, capsys)
-        by_door = {door: decisions[door, case] for door in ("rpc", "http", "mcp", "agent")}
+        said = explained(server, case, capsys)
+        by_entry_point = {entry_point: decisions[entry_point, case] for entry_point in ("rpc", "http", "mcp", "agent")}
 
-        assert by_door == dict.fromkeys(by_door, said), case
+        assert by_entry_point == dict.fromkeys(by_entry_point, said), case
 
 
 def test_the_cases_show_both_answers_and_every_kind_of_step(decisions: dict[tuple[str, Case], Said]) -> None:
@@ -185,10 +185,10 @@ def test_the_cases_show_both_answers_and_every_kind_of_step(decisions: dict[tupl
 
 @pytest.mark.parametrize("session", KEYS)
 def test_what_a_door_lists_is_what_it_lets_call(
-    house: World, decisions: dict[tuple[str, Case], Said], session: str
+    server: World, decisions: dict[tuple[str, Case], Said], session: str
 ) -> None:
-    listed = {tool["name"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
-    shown = house.ask("tools.effective", sessionKey=session)["groups"]
+    listed = {tool["name"] for tool in server.mcp("tools/list", session)["result"]["tools"]}
+    shown = server.ask("tools.effective", sessionKey=session)["groups"]
     effective = {tool["id"] for group in shown for tool in group["tools"]}
     may = {tool for tool in TOOLS if decisions["agent", Case(session, tool)].allowed}
 
@@ -197,16 +197,16 @@ def test_what_a_door_lists_is_what_it_lets_call(
 
 
 def test_tools_with_a_reach_of_their_own_are_not_for_bare_tokens_unless_the_config_says_so(
-    house: World, capsys: pytest.CaptureFixture[str]
+    server: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = "agent:free:main"
     reach = ("sessions_spawn", "sessions_send", "gateway")
-    house.configure(gateway={"tools": {"allow": ["sessions_send"], "deny": ["agents_list"]}})
+    server.configure(gateway={"tools": {"allow": ["sessions_send"], "deny": ["agents_list"]}})
     try:
         for tool in (*reach, "agents_list", "sessions_list"):
-            said = house.invoke(tool, session, **WRONG)["error"]
-            posted = house.post(tool, session, **WRONG)
-            may = explained(house, Case(session, tool), capsys, door="rpc").allowed
+            said = server.invoke(tool, session, **WRONG)["error"]
+            posted = server.post(tool, session, **WRONG)
+            may = explained(server, Case(session, tool), capsys, door="rpc").allowed
             assert may == (tool in ("sessions_send", "sessions_list"))
             if may:
                 assert (said["code"], posted.status) == ("invalid_request", 400)
@@ -214,60 +214,62 @@ def test_tools_with_a_reach_of_their_own_are_not_for_bare_tokens_unless_the_conf
                 assert (said["code"], posted.status) == ("not_found", 404)
                 assert said["message"].startswith(f"Tool not available: {tool} (")
                 assert posted.json["error"] == {"type": "not_found", "message": said["message"]}
-        listed = {tool["name"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
+        listed = {tool["name"] for tool in server.mcp("tools/list", session)["result"]["tools"]}
         assert {*reach, "agents_list"} <= listed
     finally:
-        house.configure(gateway=CONFIG["gateway"])
+        server.configure(gateway=CONFIG["gateway"])
 
 
-def test_an_operator_who_names_an_agent_acts_in_its_main_session(house: World) -> None:
-    def refused(door: str, **named: str) -> str:
+def test_an_operator_who_names_an_agent_acts_in_its_main_session(server: World) -> None:
+    def refused(entry_point: str, **named: str) -> str:
         asked = {"name": "agents_list", "args": {}, **named}
-        if door == "http":
-            posted = web_client.send(f"{house.served.http}/tools/invoke", "POST", asked, **house.bearer).json
+        if entry_point == "http":
+            posted = web_client.send(f"{server.served.http}/tools/invoke", "POST", asked, **server.bearer).json
             return str(posted.get("error", {}).get("message", ""))
         try:
-            return str(house.ask("tools.invoke", **asked).get("error", {}).get("message", ""))
+            return str(server.ask("tools.invoke", **asked).get("error", {}).get("message", ""))
         except Refused as exc:
             return str(exc)
 
-    for door in ("rpc", "http"):
-        assert refused(door, agentId="free") == ""
-        assert "agents.nothing.tools.deny" in refused(door, agentId="nothing")
-        assert refused(door, agentId="free", sessionKey="agent:free:main") == ""
-        assert 'unknown agent id "ghost"' in refused(door, agentId="ghost")
-        assert 'unknown agent id "ghost"' in refused(door, sessionKey="agent:ghost:main")
-        assert "belongs to agent free, not nothing" in refused(door, agentId="nothing", sessionKey="agent:free:main")
+    for entry_point in ("rpc", "http"):
+        assert refused(entry_point, agentId="free") == ""
+        assert "agents.nothing.tools.deny" in refused(entry_point, agentId="nothing")
+        assert refused(entry_point, agentId="free", sessionKey="agent:free:main") == ""
+        assert 'unknown agent id "ghost"' in refused(entry_point, agentId="ghost")
+        assert 'unknown agent id "ghost"' in refused(entry_point, sessionKey="agent:ghost:main")
+        assert "belongs to agent free, not nothing" in refused(
+            entry_point, agentId="nothing", sessionKey="agent:free:main"
+        )
 
 
-def test_a_change_of_the_rules_holds_at_once_and_everywhere(house: World) -> None:
+def test_a_change_of_the_rules_holds_at_once_and_everywhere(server: World) -> None:
     session = "agent:free:main"
 
     def allowed() -> list[bool]:
-        rpc = house.invoke("sessions_list", session, limit=1)["ok"]
-        http = house.post("sessions_list", session, limit=1).status == 200
-        mcp = not house.mcp("tools/call", session, name="sessions_list", arguments={})["result"].get("isError")
-        agent = "refused" not in house.say(session, "!tool sessions_list {}")
+        rpc = server.invoke("sessions_list", session, limit=1)["ok"]
+        http = server.post("sessions_list", session, limit=1).status == 200
+        mcp = not server.mcp("tools/call", session, name="sessions_list", arguments={})["result"].get("isError")
+        agent = "refused" not in server.say(session, "!tool sessions_list {}")
         return [rpc, http, mcp, agent]
 
     assert allowed() == [True] * 4
-    house.configure(tools={"deny": ["sessions_list"]})
+    server.configure(tools={"deny": ["sessions_list"]})
     assert allowed() == [False] * 4
-    house.configure(tools={"deny": ["group:no-such"]})  # what can't be understood refuses
+    server.configure(tools={"deny": ["group:no-such"]})  # what can't be understood refuses
     assert allowed() == [False] * 4
-    house.configure(tools={})
+    server.configure(tools={})
     assert allowed() == [True] * 4
 
 
-def test_an_operator_with_every_right_is_the_owner(house: World) -> None:
-    answer = house.say("agent:free:owner", '!tool gateway {"action": "config.get", "path": "gateway"}')
+def test_an_operator_with_every_right_is_the_owner(server: World) -> None:
+    answer = server.say("agent:free:owner", '!tool gateway {"action": "config.get", "path": "gateway"}')
     assert "sessions_spawn" in answer  # the operator's own run reads the config
-    assert house.invoke("gateway", "agent:free:owner", action="config.get", path="gateway")["ok"]
+    assert server.invoke("gateway", "agent:free:owner", action="config.get", path="gateway")["ok"]
 
 
-def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(house: World) -> None:
+def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(server: World) -> None:
     order = '!tool gateway {"action": "config.get"}'
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         said = guest.invoke("gateway", "agent:free:guest", action="config.get")["error"]["message"]
         answered = guest.say("agent:free:guest", order)
         child = guest.ask("sessions.spawn", sessionKey="agent:free:guest", task=order)
@@ -279,19 +281,19 @@ def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(house: Wo
         assert answered == asked == "gateway is refused: it is for the owner only"
         assert "gateway" not in listed
         assert comes(lambda: any("owner only" in text for text in guest.texts(child["childSessionKey"])))
-    mixed = house.say("agent:free:guest", order)
+    mixed = server.say("agent:free:guest", order)
     assert '"hash"' in mixed  # the owner's own message in the same session has the owner's rights again
 
 
-def test_the_agents_own_config_tool_changes_the_config(house: World) -> None:
+def test_the_agents_own_config_tool_changes_the_config(server: World) -> None:
     wait = {"inbound": {"debounceMs": 1}}
     patch = {"action": "config.patch", "raw": json.dumps({"messages": wait}), "note": "asked by the owner"}
-    told = house.tool("agent:free:admin", "gateway", **patch)
+    told = server.tool("agent:free:admin", "gateway", **patch)
 
     assert told["ok"]
-    got = house.tool("agent:free:admin", "gateway", action="config.get", path="messages")
+    got = server.tool("agent:free:admin", "gateway", action="config.get", path="messages")
     assert got["config"] == wait
-    missing = house.say("agent:free:admin", '!tool gateway {"action": "config.patch"}')
+    missing = server.say("agent:free:admin", '!tool gateway {"action": "config.patch"}')
     assert "needs raw" in missing
 
 
@@ -305,27 +307,27 @@ RULES = {
 
 
 @pytest.mark.parametrize("named", RULES)
-def test_the_owners_agent_does_not_change_the_rules_that_bind_it(house: World, named: str) -> None:
-    before = (house.served.folder / "openclaw.json").read_text()
+def test_the_owners_agent_does_not_change_the_rules_that_bind_it(server: World, named: str) -> None:
+    before = (server.served.folder / "openclaw.json").read_text()
     raw = json.dumps(RULES[named])
 
-    said = house.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.patch', 'raw': raw})}")
+    said = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.patch', 'raw': raw})}")
     assert "may not change" in said
     assert named in said
     assert "openclaw config set" in said
-    whole = json.dumps(house.ask("config.get")["parsed"] | RULES[named])
-    said = house.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.apply', 'raw': whole})}")
+    whole = json.dumps(server.ask("config.get")["parsed"] | RULES[named])
+    said = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.apply', 'raw': whole})}")
     assert "may not change" in said
 
-    assert (house.served.folder / "openclaw.json").read_text() == before
+    assert (server.served.folder / "openclaw.json").read_text() == before
 
 
-def test_a_config_that_is_no_config_leaves_the_rules_as_they_are(house: World, tmp_path: Path) -> None:
-    file = house.served.folder / "openclaw.json"
+def test_a_config_that_is_no_config_leaves_the_rules_as_they_are(server: World, tmp_path: Path) -> None:
+    file = server.served.folder / "openclaw.json"
     before = file.read_text()
     file.write_text("{ no config")
     try:
-        assert house.invoke("sessions_list", "agent:minimal:main")["ok"] is False
-        assert house.invoke("session_status", "agent:minimal:main")["ok"] is True
+        assert server.invoke("sessions_list", "agent:minimal:main")["ok"] is False
+        assert server.invoke("session_status", "agent:minimal:main")["ok"] is True
     finally:
         file.write_text(before)

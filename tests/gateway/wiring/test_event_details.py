@@ -15,7 +15,7 @@ VIP = "agent:main:alice-the-patient"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as made:
         made.say(VIP, "!say hello")
         made.ask("sessions.patch", key=VIP, label="vip")
@@ -34,11 +34,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ],
 )
 def test_hello_and_health_name_sessions_and_folders_to_readers_alone(
-    house: World, scopes: list[str], named: bool
+    running_gateway: World, scopes: list[str], named: bool
 ) -> None:
-    with connect(house.served.ws, compression=None) as socket:
+    with connect(running_gateway.served.ws, compression=None) as socket:
         socket.recv(timeout=WAIT)
-        hello = CONNECT | {"auth": {"token": house.served.token}, "scopes": scopes}
+        hello = CONNECT | {"auth": {"token": running_gateway.served.token}, "scopes": scopes}
         socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))
         told = [socket.recv(timeout=WAIT)]
         socket.send(json.dumps({"type": "req", "id": "2", "method": "health", "params": {}}))
@@ -58,12 +58,12 @@ def test_a_node_is_told_no_session() -> None:
         assert "/p" not in json.dumps(told)
 
 
-def test_what_is_out_of_sight_is_answered_as_what_is_not_there(house: World) -> None:
-    id = house.ask("sessions.describe", key=VIP)["session"]["sessionId"]
+def test_what_is_out_of_sight_is_answered_as_what_is_not_there(running_gateway: World) -> None:
+    id = running_gateway.ask("sessions.describe", key=VIP)["session"]["sessionId"]
     unknown = id[:-4] + ("0000" if not id.endswith("0000") else "1111")
 
     def said(tool: str, **asked: str) -> str:
-        return house.say("agent:main:mallory", f"!tool {tool} {json.dumps(asked)}")
+        return running_gateway.say("agent:main:mallory", f"!tool {tool} {json.dumps(asked)}")
 
     for there, not_there in (
         (said("sessions_send", label="vip", message="x"), said("sessions_send", label="nobody", message="x")),
@@ -77,10 +77,10 @@ def test_what_is_out_of_sight_is_answered_as_what_is_not_there(house: World) -> 
 
 
 @pytest.mark.parametrize("how", ["label", "sessionId"])
-def test_a_runs_own_program_learns_no_key_by_another_name(house: World, how: str) -> None:
-    id = house.ask("sessions.describe", key=VIP)["session"]["sessionId"]
-    given = house.ask("attach.grant", sessionKey="agent:main:mallory", senderIsOwner=False)
-    with joined(house.served, token=given["token"]) as run:
+def test_a_runs_own_program_learns_no_key_by_another_name(running_gateway: World, how: str) -> None:
+    id = running_gateway.ask("sessions.describe", key=VIP)["session"]["sessionId"]
+    given = running_gateway.ask("attach.grant", sessionKey="agent:main:mallory", senderIsOwner=False)
+    with joined(running_gateway.served, token=given["token"]) as run:
         heard = []
         for name in ({"label": "vip", "sessionId": id}[how], "nobody"):
             with pytest.raises(Refused) as refused:

@@ -25,10 +25,10 @@ ANSWER = f"!say it is {SECRET}"
 
 
 @contextmanager
-def stranger_in(house: World, key: str = GROUP) -> Iterator[World]:
+def stranger_in(server: World, key: str = GROUP) -> Iterator[World]:
     """A program of a run that answers somebody else there."""
-    token = house.ask("attach.grant", sessionKey=key, senderIsOwner=False)["token"]
-    with joined(house.served, token=token) as program:
+    token = server.ask("attach.grant", sessionKey=key, senderIsOwner=False)["token"]
+    with joined(server.served, token=token) as program:
         yield program
 
 
@@ -43,56 +43,56 @@ def asked(program: World, method: str, **params: Any) -> str:
 # ---- answers nobody there was given ----------------------------------------------------------------------------------
 
 
-def by_another_session(house: World) -> None:
+def by_another_session(server: World) -> None:
     note = {"sessionKey": GROUP, "message": ANSWER, "timeoutSeconds": 10}
-    assert SECRET in house.say("agent:main:main", f"!tool sessions_send {json.dumps(note)}")
+    assert SECRET in server.say("agent:main:main", f"!tool sessions_send {json.dumps(note)}")
 
 
-def by_a_client(house: World) -> None:
-    assert SECRET in house.say(GROUP, ANSWER)
+def by_a_client(server: World) -> None:
+    assert SECRET in server.say(GROUP, ANSWER)
 
 
-def by_agent(house: World) -> None:
-    run = house.ask("agent", sessionKey=GROUP, message=ANSWER, idempotencyKey="asked-1")["runId"]
-    assert SECRET in house.answer(run)
+def by_agent(server: World) -> None:
+    run = server.ask("agent", sessionKey=GROUP, message=ANSWER, idempotencyKey="asked-1")["runId"]
+    assert SECRET in server.answer(run)
 
 
-def by_wake(house: World) -> None:
-    house.ask("wake", mode="now", text=f"\n{ANSWER}", sessionKey=GROUP)
-    house.until("chat", lambda said: said["state"] == "final" and SECRET in json.dumps(said))
+def by_wake(server: World) -> None:
+    server.ask("wake", mode="now", text=f"\n{ANSWER}", sessionKey=GROUP)
+    server.until("chat", lambda said: said["state"] == "final" and SECRET in json.dumps(said))
 
 
-def by_inject(house: World) -> None:
-    house.ask("chat.inject", sessionKey=GROUP, message=SECRET)
+def by_inject(server: World) -> None:
+    server.ask("chat.inject", sessionKey=GROUP, message=SECRET)
 
 
-def by_a_job(house: World) -> None:
-    fired(house, sessionTarget=f"session:{GROUP}", payload={"kind": "agentTurn", "message": ANSWER})
+def by_a_job(server: World) -> None:
+    fired(server, sessionTarget=f"session:{GROUP}", payload={"kind": "agentTurn", "message": ANSWER})
 
 
-def by_a_job_that_tells_another_place(house: World) -> None:
+def by_a_job_that_tells_another_place(server: World) -> None:
     there = {"mode": "announce", "channel": "local", "to": "elsewhere"}
     job = {"sessionTarget": f"session:{GROUP}", "payload": {"kind": "agentTurn", "message": ANSWER}}
-    fired(house, **job, delivery=there)
+    fired(server, **job, delivery=there)
 
 
-def by_a_lesser_client(house: World) -> None:
-    with joined(house.served, "operator.read", "operator.write") as guest:
+def by_a_lesser_client(server: World) -> None:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         assert SECRET in guest.say(GROUP, ANSWER)
 
 
-def by_a_lesser_clients_wake(house: World) -> None:
-    with joined(house.served, "operator.read", "operator.write") as guest:
+def by_a_lesser_clients_wake(server: World) -> None:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         guest.ask("wake", mode="now", text=f"\n{ANSWER}", sessionKey=GROUP)
-    house.until("chat", lambda said: said["state"] == "final" and SECRET in json.dumps(said))
+    server.until("chat", lambda said: said["state"] == "final" and SECRET in json.dumps(said))
 
 
-def fired(house: World, **job: Any) -> None:
+def fired(server: World, **job: Any) -> None:
     """A job of the owner's, once; what it answers stays inside unless it says otherwise."""
     yearly = {"kind": "every", "everyMs": 365 * 24 * 3600 * 1000}
-    added = house.ask("cron.add", **{"name": "r", "schedule": yearly, "delivery": {"mode": "none"}, **job})
-    house.ask("cron.run", id=added["id"])
-    house.until("cron", lambda said: said.get("action") == "finished" and said["jobId"] == added["id"])
+    added = server.ask("cron.add", **{"name": "r", "schedule": yearly, "delivery": {"mode": "none"}, **job})
+    server.ask("cron.run", id=added["id"])
+    server.until("cron", lambda said: said.get("action") == "finished" and said["jobId"] == added["id"])
 
 
 ELSEWHERE = [
@@ -104,12 +104,12 @@ ELSEWHERE = [
 @pytest.mark.parametrize("speak", ELSEWHERE)
 def test_an_answer_the_group_was_not_given_is_not_told_to_others(tmp_path: Path, speak: Any) -> None:
     """In the history, in the list, by the run's id; the owner's own runs are told it."""
-    with world(tmp_path, CONFIG) as house:
-        told(house, "hi")
-        speak(house)
-        assert SECRET not in json.dumps(house.ask("local.read", conversation="#g"))
-        last = house.ask("sessions.describe", key=GROUP)["session"]["lastRunId"]
-        with stranger_in(house) as program:
+    with world(tmp_path, CONFIG) as server:
+        told(server, "hi")
+        speak(server)
+        assert SECRET not in json.dumps(server.ask("local.read", conversation="#g"))
+        last = server.ask("sessions.describe", key=GROUP)["session"]["lastRunId"]
+        with stranger_in(server) as program:
             everything = asked(program, "chat.history", sessionKey=GROUP)
             assert "owner: hi" in everything
             everything += asked(program, "sessions.list", includeLastMessage=True, includeDerivedTitles=True)
@@ -118,16 +118,16 @@ def test_an_answer_the_group_was_not_given_is_not_told_to_others(tmp_path: Path,
             everything += asked(program, "agent.wait", runId=last, timeoutMs=0)
             everything += asked(program, "agent", sessionKey=GROUP, message="x", idempotencyKey=last)
         assert SECRET not in everything
-        assert SECRET in demo(house, "!tool sessions_history " + json.dumps({"sessionKey": GROUP}))
+        assert SECRET in demo(server, "!tool sessions_history " + json.dumps({"sessionKey": GROUP}))
 
 
 def test_neither_is_it_in_a_strangers_prompt(tmp_path: Path) -> None:
     steps = (say("hello all"), say(f"it is {SECRET}"), say("hi Mallory"), say("as I said"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as house:
-        told(house, "good morning")
-        house.say(GROUP, "between us")
-        told(house, "what was that?", sender=MALLORY)
-        told(house, "and to me?")
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as server:
+        told(server, "good morning")
+        server.say(GROUP, "between us")
+        told(server, "what was that?", sender=MALLORY)
+        told(server, "and to me?")
         mallorys, owners = (json.dumps(model.wait_for(n).body["messages"]) for n in (3, 4))
     assert [word for word in ("between us", SECRET) if word in mallorys] == []
     assert [word for word in ("good morning", "hello all") if word not in mallorys] == []
@@ -148,11 +148,11 @@ def test_what_the_agent_sends_to_the_group_the_group_is_told_again(tmp_path: Pat
 
     with FakeModel(model_of) as model:
         config = behind("openai", model, tools=CONFIG["tools"], session=CONFIG["session"])
-        with world(tmp_path, config) as house:
-            told(house, "hi")
-            house.say("agent:main:main", "write to them")
-            assert comes(lambda: "delivery-mirror" in json.dumps(house.ask("chat.history", sessionKey=GROUP)))
-            told(house, "what was that?", sender=MALLORY)
+        with world(tmp_path, config) as server:
+            told(server, "hi")
+            server.say("agent:main:main", "write to them")
+            assert comes(lambda: "delivery-mirror" in json.dumps(server.ask("chat.history", sessionKey=GROUP)))
+            told(server, "what was that?", sender=MALLORY)
             prompt = json.dumps(model.requests[-1].body["messages"])
     assert "the group may know" in prompt
     assert SECRET not in prompt
@@ -161,14 +161,14 @@ def test_what_the_agent_sends_to_the_group_the_group_is_told_again(tmp_path: Pat
 def test_operators_of_one_gateway_and_jobs_know_what_clients_said(tmp_path: Path) -> None:
     """No conversation of others is there, and whoever has a client reads the transcript anyway."""
     key = "agent:main:main"
-    with FakeModel(say("noted")) as model, world(tmp_path, behind("openai", model)) as house:
-        house.say(key, "my dog is Rex")
-        with joined(house.served, "operator.read", "operator.write") as guest:
+    with FakeModel(say("noted")) as model, world(tmp_path, behind("openai", model)) as server:
+        server.say(key, "my dog is Rex")
+        with joined(server.served, "operator.read", "operator.write") as guest:
             guest.say(key, "what is it called?")
             assert "my dog is Rex" in json.dumps(model.wait_for(2).body["messages"])
         job = {"name": "r", "schedule": {"kind": "every", "everyMs": 365 * 24 * 3600 * 1000}, "sessionTarget": "main"}
         job |= {"wakeMode": "now", "payload": {"kind": "systemEvent", "text": "walk it"}}
-        house.ask("cron.run", id=house.ask("cron.add", **job)["id"])
+        server.ask("cron.run", id=server.ask("cron.add", **job)["id"])
         assert "my dog is Rex" in json.dumps(model.wait_for(3).body["messages"])
 
 
@@ -183,15 +183,15 @@ def test_of_a_job_in_a_shared_session_others_are_told_what_was_announced_there(
 ) -> None:
     """Later jobs and the owner know all of it."""
     steps = (say("hello all"), say(SECRET), say("again"), say("hi Mallory"), say("as I said"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
-        told(house, "hi", conversation=conversation)
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as server:
+        told(server, "hi", conversation=conversation)
         job = {"sessionTarget": f"session:{key}", "delivery": {"mode": mode}}
-        fired(house, **job, payload={"kind": "agentTurn", "message": "the order"})
-        fired(house, **job, payload={"kind": "agentTurn", "message": "go on"})
-        told(house, "what was that?", conversation=conversation, sender=MALLORY)
-        told(house, "and to me?", conversation=conversation)
+        fired(server, **job, payload={"kind": "agentTurn", "message": "the order"})
+        fired(server, **job, payload={"kind": "agentTurn", "message": "go on"})
+        told(server, "what was that?", conversation=conversation, sender=MALLORY)
+        told(server, "and to me?", conversation=conversation)
         later, mallorys, owners = (json.dumps(model.wait_for(n).body["messages"]) for n in (3, 4, 5))
-        posted = SECRET in json.dumps(house.ask("local.read", conversation=conversation))
+        posted = SECRET in json.dumps(server.ask("local.read", conversation=conversation))
     assert posted is (mode == "announce")
     assert [SECRET in prompt for prompt in (later, mallorys, owners)] == [True, posted, True]
     assert ["the order" in prompt for prompt in (later, mallorys, owners)] == [True, False, True]
@@ -202,21 +202,21 @@ def test_an_operators_job_reads_what_an_earlier_one_did(tmp_path: Path) -> None:
     key = "agent:main:notes"
     look = "!tool agents_list {}"
     read = f"!tool sessions_history {json.dumps({'sessionKey': key, 'includeTools': True})}"
-    with world(tmp_path, CONFIG) as house:
+    with world(tmp_path, CONFIG) as server:
         for order in (f"x\n{look}", f"x\n{ANSWER}", f"x\n{read}"):
-            fired(house, sessionTarget=f"session:{key}", payload={"kind": "agentTurn", "message": order})
-        last = house.texts(key)[-1]
+            fired(server, sessionTarget=f"session:{key}", payload={"kind": "agentTurn", "message": order})
+        last = server.texts(key)[-1]
     assert [word in last for word in (SECRET, "allowAny")] == [True, True]
 
 
 def test_what_an_event_says_to_a_main_session_others_are_not_told(tmp_path: Path) -> None:
     """Its answer goes to the conversation; the event itself and what clients said do not."""
     steps = (say("hello"), say("noted"), say("walk the dog"), say("hi Mallory"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
-        told(house, "hi", conversation="main", sender=MALLORY)
-        house.say("agent:main:main", "between us")
-        fired(house, sessionTarget="main", wakeMode="now", payload={"kind": "systemEvent", "text": SECRET})
-        told(house, "what was that?", conversation="main", sender=MALLORY)
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as server:
+        told(server, "hi", conversation="main", sender=MALLORY)
+        server.say("agent:main:main", "between us")
+        fired(server, sessionTarget="main", wakeMode="now", payload={"kind": "systemEvent", "text": SECRET})
+        told(server, "what was that?", conversation="main", sender=MALLORY)
         jobs, mallorys = (json.dumps(model.wait_for(n).body["messages"]) for n in (3, 4))
     assert [word in jobs for word in ("between us", SECRET)] == [True, True]
     assert [word in mallorys for word in ("between us", SECRET, "walk the dog")] == [False, False, True]
@@ -248,27 +248,27 @@ def test_others_are_told_what_was_said_to_them(what: str, marks: Json, kept: boo
 def test_a_list_tells_others_no_words_of_messages(tmp_path: Path) -> None:
     """Whose they are a row does not know; the owner's own lists have them."""
     task = {"task": f"!say the code is {SECRET}", "label": "c"}
-    with world(tmp_path, CONFIG) as house:
-        demo(house, f"!tool sessions_spawn {json.dumps(task)}")
-        house.until("chat", lambda said: said["sessionKey"] == GROUP and SECRET in json.dumps(said))
+    with world(tmp_path, CONFIG) as server:
+        demo(server, f"!tool sessions_spawn {json.dumps(task)}")
+        server.until("chat", lambda said: said["sessionKey"] == GROUP and SECRET in json.dumps(said))
         wide = {"includeLastMessage": True, "includeDerivedTitles": True}
-        with stranger_in(house) as program:
+        with stranger_in(server) as program:
             shown = [asked(program, "sessions.list", **wide), asked(program, "sessions.describe", key=GROUP, **wide)]
-        shown.append(demo(house, "!tool sessions_list {}", sender=MALLORY))
+        shown.append(demo(server, "!tool sessions_list {}", sender=MALLORY))
         assert [GROUP in each for each in shown] == [True, True, True]
         assert [SECRET in each for each in shown] == [False, False, False]
-        assert "lastMessagePreview" in demo(house, "!tool sessions_list {}")
+        assert "lastMessagePreview" in demo(server, "!tool sessions_list {}")
 
 
 @pytest.mark.parametrize("visibility", ["tree", "agent", "all"])
 def test_a_session_is_found_by_its_name_and_not_by_its_first_words(tmp_path: Path, visibility: str) -> None:
     config = {**CONFIG, "tools": {"sessions": {"visibility": visibility}, "agentToAgent": {"enabled": True}}}
-    with world(tmp_path, config) as house:
-        house.say(GROUP, f"!say ok\nthe code is {SECRET}")
-        with stranger_in(house) as program:
+    with world(tmp_path, config) as server:
+        server.say(GROUP, f"!say ok\nthe code is {SECRET}")
+        with stranger_in(server) as program:
             assert program.ask("sessions.list", search=SECRET[:8])["sessions"] == []
             assert [row["key"] for row in program.ask("sessions.list", search="#g")["sessions"]] == [GROUP]
-        assert [row["key"] for row in house.ask("sessions.list", search=SECRET[:8])["sessions"]] == [GROUP]
+        assert [row["key"] for row in server.ask("sessions.list", search=SECRET[:8])["sessions"]] == [GROUP]
 
 
 # ---- what waits for the next prompt ----------------------------------------------------------------------------------
@@ -279,12 +279,12 @@ def test_what_the_owner_left_for_the_next_prompt_waits_for_the_owner(
     tmp_path: Path, key: str, conversation: str
 ) -> None:
     steps = (say("one"), say("two"), say("three"), say("four"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as house:
-        told(house, "hi", conversation=conversation)
-        house.ask("wake", mode="next-heartbeat", text=f"remind me: {SECRET}", sessionKey=key)
-        told(house, "hello", conversation=conversation, sender=MALLORY)
-        told(house, "what is there?", conversation=conversation)
-        told(house, "what was there?", conversation=conversation, sender=MALLORY)
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model, session={"dmScope": "main"})) as server:
+        told(server, "hi", conversation=conversation)
+        server.ask("wake", mode="next-heartbeat", text=f"remind me: {SECRET}", sessionKey=key)
+        told(server, "hello", conversation=conversation, sender=MALLORY)
+        told(server, "what is there?", conversation=conversation)
+        told(server, "what was there?", conversation=conversation, sender=MALLORY)
         prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2, 3, 4)]
     assert [SECRET in prompt for prompt in prompts] == [False, False, True, False]
 
@@ -293,33 +293,33 @@ def test_a_job_of_the_owners_waits_in_the_same_way(tmp_path: Path) -> None:
     job = {"name": "r", "schedule": {"kind": "every", "everyMs": 365 * 24 * 3600 * 1000}, "sessionTarget": "main"}
     job |= {"wakeMode": "next-heartbeat", "payload": {"kind": "systemEvent", "text": SECRET}}
     shared = {"dmScope": "main"}
-    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model, session=shared)) as house:
-        house.ask("cron.run", id=house.ask("cron.add", **job)["id"])
-        house.until("cron", lambda said: said.get("action") == "finished")
-        told(house, "hello", conversation="main", sender=MALLORY)
-        told(house, "hello", conversation="main")
+    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model, session=shared)) as server:
+        server.ask("cron.run", id=server.ask("cron.add", **job)["id"])
+        server.until("cron", lambda said: said.get("action") == "finished")
+        told(server, "hello", conversation="main", sender=MALLORY)
+        told(server, "hello", conversation="main")
         prompts = [json.dumps(model.wait_for(n).body["messages"]) for n in (1, 2)]
     assert [SECRET in prompt for prompt in prompts] == [False, True]
 
 
 def test_what_is_left_for_somebodys_own_session_is_heard_there(tmp_path: Path) -> None:
     """Whoever left it named the session, and nobody else answers in it."""
-    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as house:
-        told(house, "hello", conversation="room", sender=MALLORY)
-        [key] = [row["key"] for row in house.ask("sessions.list")["sessions"]]
-        house.ask("wake", mode="next-heartbeat", text="she likes tea", sessionKey=key)
-        told(house, "tea?", conversation="room", sender=MALLORY)
+    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as server:
+        told(server, "hello", conversation="room", sender=MALLORY)
+        [key] = [row["key"] for row in server.ask("sessions.list")["sessions"]]
+        server.ask("wake", mode="next-heartbeat", text="she likes tea", sessionKey=key)
+        told(server, "tea?", conversation="room", sender=MALLORY)
         assert "she likes tea" in json.dumps(model.wait_for(2).body["messages"])
 
 
 def test_what_others_leave_takes_no_room_from_what_the_owner_left(tmp_path: Path) -> None:
     key = "agent:main:room"
-    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as house:
-        house.ask("wake", mode="next-heartbeat", text=SECRET, sessionKey=key)
-        with joined(house.served, "operator.read", "operator.write") as guest:
+    with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as server:
+        server.ask("wake", mode="next-heartbeat", text=SECRET, sessionKey=key)
+        with joined(server.served, "operator.read", "operator.write") as guest:
             for number in range(25):
                 guest.ask("wake", mode="next-heartbeat", text=f"noise {number}", sessionKey=key)
-        house.say(key, "hi")
+        server.say(key, "hi")
         prompt = json.dumps(model.wait_for(1).body["messages"])
     assert SECRET in prompt
     assert "noise" not in prompt

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[World]:
     servers = {
         "all": npm("server-everything"),
         "files": {**npm("server-filesystem", str(folder)), "agents": ["main", "clerk"]},
@@ -42,106 +42,106 @@ def house(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Wo
         yield made
 
 
-def running(house: World, word: str) -> set[int]:
+def running(server: World, word: str) -> set[int]:
     """The processes below the gateway whose command line has that word."""
-    return {pid for pid in children(house.pid) if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in children(server.pid) if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 def test_no_server_runs_before_one_is_needed_and_then_only_that_one(tmp_path: Path) -> None:
     config = {"mcp": {"servers": {"one": ECHO, "two": ECHO}}}
-    with world(tmp_path, config) as house:
-        house.say("main", "!say hello", "!tool sessions_list {}")
-        assert children(house.pid) == set()
-        assert house.say("main", '!tool one__echo {"text": "hi"}') == "hi"
-        assert len(running(house, "echo")) == 1
+    with world(tmp_path, config) as server:
+        server.say("main", "!say hello", "!tool sessions_list {}")
+        assert children(server.pid) == set()
+        assert server.say("main", '!tool one__echo {"text": "hi"}') == "hi"
+        assert len(running(server, "echo")) == 1
 
 
-def test_real_servers_do_their_work_for_an_agent(house: World, folder: Path) -> None:
-    assert house.say("main", '!tool all__get-sum {"a": 19, "b": 23}') == "The sum of 19 and 23 is 42."
+def test_real_servers_do_their_work_for_an_agent(server: World, folder: Path) -> None:
+    assert server.say("main", '!tool all__get-sum {"a": 19, "b": 23}') == "The sum of 19 and 23 is 42."
     note = json.dumps({"path": str(folder / "note.txt")})
-    assert house.say("main", f"!tool files__read_text_file {note}") == "remember the milk"
+    assert server.say("main", f"!tool files__read_text_file {note}") == "remember the milk"
     written = json.dumps({"path": str(folder / "new.txt"), "content": "by the agent"})
-    house.say("main", f"!tool files__write_file {written}")
+    server.say("main", f"!tool files__write_file {written}")
     assert (folder / "new.txt").read_text() == "by the agent"
-    now = json.loads(house.say("main", '!tool time__get_current_time {"timezone": "Asia/Tokyo"}'))
+    now = json.loads(server.say("main", '!tool time__get_current_time {"timezone": "Asia/Tokyo"}'))
     assert now["datetime"].endswith("+09:00")
     status = json.dumps({"repo_path": str(folder)})
-    assert "note.txt" in house.say("main", f"!tool git__git_status {status}")
+    assert "note.txt" in server.say("main", f"!tool git__git_status {status}")
 
 
-def test_several_sessions_share_one_server(house: World) -> None:
-    house.say("main", '!tool all__echo {"message": "x"}')
-    before = children(house.pid)
+def test_several_sessions_share_one_server(server: World) -> None:
+    server.say("main", '!tool all__echo {"message": "x"}')
+    before = children(server.pid)
     for number in range(3):
-        assert house.say(f"agent:main:s{number}", '!tool all__echo {"message": "hi"}') == "Echo: hi"
-    assert children(house.pid) == before
+        assert server.say(f"agent:main:s{number}", '!tool all__echo {"message": "hi"}') == "Echo: hi"
+    assert children(server.pid) == before
 
 
-def test_a_server_is_for_the_agents_it_names_and_offers_what_its_filter_lets_through(house: World) -> None:
+def test_a_server_is_for_the_agents_it_names_and_offers_what_its_filter_lets_through(server: World) -> None:
     listing = "!tool files__list_allowed_directories {}"
-    assert "Allowed directories" in house.say("agent:clerk:x", listing)
-    assert "mcp.servers.files.agents does not name the agent other" in house.say("agent:other:x", listing)
-    assert "files__write_file is refused by agents.clerk.tools.deny" in house.say(
+    assert "Allowed directories" in server.say("agent:clerk:x", listing)
+    assert "mcp.servers.files.agents does not name the agent other" in server.say("agent:other:x", listing)
+    assert "files__write_file is refused by agents.clerk.tools.deny" in server.say(
         "agent:clerk:x", '!tool files__write_file {"path": "x", "content": "y"}'
     )
-    shown = house.ask("tools.effective", sessionKey="agent:other:x")["groups"][0]["tools"]
+    shown = server.ask("tools.effective", sessionKey="agent:other:x")["groups"][0]["tools"]
     names = {tool["id"] for tool in shown}
     assert {"git__git_status", "git__git_log", "all__echo", "time__convert_time"} <= names
     assert not names & {"git__git_commit", "off__echo"}
     assert not any(name.startswith("files__") for name in names)
 
 
-def test_one_that_does_not_start_says_why_and_spoils_no_other(house: World) -> None:
-    assert "no-such-program-anywhere" in house.say("main", "!tool broken__anything {}")
-    assert house.say("main", '!tool all__echo {"message": "still here"}') == "Echo: still here"
-    assert "Unknown tool: off__echo" in house.say("main", '!tool off__echo {"text": "x"}')
+def test_one_that_does_not_start_says_why_and_spoils_no_other(server: World) -> None:
+    assert "no-such-program-anywhere" in server.say("main", "!tool broken__anything {}")
+    assert server.say("main", '!tool all__echo {"message": "still here"}') == "Echo: still here"
+    assert "Unknown tool: off__echo" in server.say("main", '!tool off__echo {"text": "x"}')
 
 
-def test_a_server_killed_in_mid_call_fails_that_call_at_once_and_comes_back(house: World) -> None:
-    house.say("main", '!tool all__echo {"message": "x"}')
-    run = house.begin("agent:main:long", f"!tool all__trigger-long-running-operation {json.dumps(LONG)}")
-    (victim,) = running(house, "server-everything")
-    house.until("agent", lambda p: p.get("runId") == run and p.get("stream") == "tool")
+def test_a_server_killed_in_mid_call_fails_that_call_at_once_and_comes_back(server: World) -> None:
+    server.say("main", '!tool all__echo {"message": "x"}')
+    run = server.begin("agent:main:long", f"!tool all__trigger-long-running-operation {json.dumps(LONG)}")
+    (victim,) = running(server, "server-everything")
+    server.until("agent", lambda p: p.get("runId") == run and p.get("stream") == "tool")
     os.kill(victim, signal.SIGKILL)
 
-    assert "all is gone" in house.answer(run)
-    assert house.say("main", '!tool all__echo {"message": "again"}') == "Echo: again"
+    assert "all is gone" in server.answer(run)
+    assert server.say("main", '!tool all__echo {"message": "again"}') == "Echo: again"
     assert not alive(victim)
 
 
-def test_an_abort_of_the_run_leaves_the_server_to_the_others(house: World) -> None:
-    house.say("main", '!tool all__echo {"message": "x"}')
-    before = children(house.pid)
-    house.begin("agent:main:abort", f"!tool all__trigger-long-running-operation {json.dumps(LONG)}")
-    assert house.ask("chat.abort", sessionKey="agent:main:abort")["aborted"]
-    assert comes(lambda: not house.ask("sessions.describe", key="agent:main:abort")["session"]["hasActiveRun"])
+def test_an_abort_of_the_run_leaves_the_server_to_the_others(server: World) -> None:
+    server.say("main", '!tool all__echo {"message": "x"}')
+    before = children(server.pid)
+    server.begin("agent:main:abort", f"!tool all__trigger-long-running-operation {json.dumps(LONG)}")
+    assert server.ask("chat.abort", sessionKey="agent:main:abort")["aborted"]
+    assert comes(lambda: not server.ask("sessions.describe", key="agent:main:abort")["session"]["hasActiveRun"])
 
-    assert house.say("main", '!tool all__echo {"message": "alive"}') == "Echo: alive"
-    assert children(house.pid) == before
+    assert server.say("main", '!tool all__echo {"message": "alive"}') == "Echo: alive"
+    assert children(server.pid) == before
 
 
 def test_servers_come_and_go_with_the_config(tmp_path: Path) -> None:
-    with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as house:
-        assert house.say("main", '!tool one__echo {"text": "hi"}') == "hi"
-        first = running(house, "echo")
-        house.configure(mcp={"servers": {"one": ECHO, "two": ECHO}})
-        assert comes(lambda: house.say("main", '!tool two__echo {"text": "new"}') == "new")
+    with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as server:
+        assert server.say("main", '!tool one__echo {"text": "hi"}') == "hi"
+        first = running(server, "echo")
+        server.configure(mcp={"servers": {"one": ECHO, "two": ECHO}})
+        assert comes(lambda: server.say("main", '!tool two__echo {"text": "new"}') == "new")
         assert all(map(alive, first))  # one that is named as before lives on
-        house.configure(mcp={"servers": {"two": {**ECHO, "toolFilter": {"exclude": ["echo"]}}}})
+        server.configure(mcp={"servers": {"two": {**ECHO, "toolFilter": {"exclude": ["echo"]}}}})
         assert gone(first)
-        assert comes(lambda: "Unknown tool" in house.say("main", '!tool one__echo {"text": "x"}'))
-        assert comes(lambda: "Unknown tool" in house.say("main", '!tool two__echo {"text": "x"}'))
+        assert comes(lambda: "Unknown tool" in server.say("main", '!tool one__echo {"text": "x"}'))
+        assert comes(lambda: "Unknown tool" in server.say("main", '!tool two__echo {"text": "x"}'))
 
 
 def test_a_list_that_changes_changes_the_menu(tmp_path: Path) -> None:
-    def now(house: World) -> set[str]:
-        groups = house.ask("tools.effective")["groups"]
+    def now(server: World) -> set[str]:
+        groups = server.ask("tools.effective")["groups"]
         return {tool["id"] for group in groups for tool in group["tools"] if tool["id"].startswith("odd__")}
 
-    with world(tmp_path, {"mcp": {"servers": {"odd": odd()}}}) as house:
-        first = now(house)
-        house.say("main", '!tool odd__more {"name": "fresh"}')
-        assert comes(lambda: now(house) == first | {"odd__fresh"})
+    with world(tmp_path, {"mcp": {"servers": {"odd": odd()}}}) as server:
+        first = now(server)
+        server.say("main", '!tool odd__more {"name": "fresh"}')
+        assert comes(lambda: now(server) == first | {"odd__fresh"})
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -149,21 +149,21 @@ def test_nothing_is_left_however_the_gateway_ends(tmp_path: Path, how: signal.Si
     """A server through a launcher with a child of its own, one that ignores requests to end, and a real one."""
     script = f"trap '' TERM; sleep 600 & {ECHO['command']} echo; wait"
     servers = {"real": npm("server-everything"), "stubborn": {"command": "sh", "args": ["-c", script]}}
-    with world(tmp_path, {"mcp": {"servers": servers}}) as house:
+    with world(tmp_path, {"mcp": {"servers": servers}}) as server:
         orders = ('!tool real__echo {"message": "x"}', '!tool stubborn__echo {"text": "y"}')
-        assert house.say("main", *orders) == "Echo: xy"
-        house.begin("main", f"!tool real__trigger-long-running-operation {json.dumps(LONG)}")
-        below = children(house.pid)
+        assert server.say("main", *orders) == "Echo: xy"
+        server.begin("main", f"!tool real__trigger-long-running-operation {json.dumps(LONG)}")
+        below = children(server.pid)
         assert len(below) >= 4
-        os.kill(house.pid, how)
-        house.served.child.wait(30)
+        os.kill(server.pid, how)
+        server.served.child.wait(30)
         assert gone(below)
 
 
 def test_after_a_kill_the_next_gateway_starts_them_anew(tmp_path: Path) -> None:
-    with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as house:
-        house.say("main", '!tool one__echo {"text": "hi"}')
-        house.served.child.kill()
-        house.served.child.wait(10)
-    with serving(tmp_path) as served, joined(served) as house:
-        assert house.say("main", '!tool one__echo {"text": "again"}') == "again"
+    with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as server:
+        server.say("main", '!tool one__echo {"text": "hi"}')
+        server.served.child.kill()
+        server.served.child.wait(10)
+    with serving(tmp_path) as served, joined(served) as server:
+        assert server.say("main", '!tool one__echo {"text": "again"}') == "again"

@@ -40,62 +40,62 @@ WRONG = {"limit": "x", "sessionKey": 0, "action": 0}
 Door = Callable[[World, str], set[str]]
 
 
-def by_list(house: World, session: str) -> set[str]:
-    with seated(house, SessionAddress(session=session)) as seat:
+def by_list(server: World, session: str) -> set[str]:
+    with seated(server, SessionAddress(session=session)) as seat:
         return seat.listed & set(TOOLS)
 
 
-def by_socket(house: World, session: str) -> set[str]:
-    with seated(house, SessionAddress(session=session)) as seat:
+def by_socket(server: World, session: str) -> set[str]:
+    with seated(server, SessionAddress(session=session)) as seat:
         return {tool for tool in TOOLS if seat.refusal(tool) is None}
 
 
-def by_grant(house: World, session: str) -> set[str]:
-    token = house.ask("attach.grant", sessionKey=session)["token"]
-    with seated(house, None, token=token) as seat:
+def by_grant(server: World, session: str) -> set[str]:
+    token = server.ask("attach.grant", sessionKey=session)["token"]
+    with seated(server, None, token=token) as seat:
         return {tool for tool in TOOLS if seat.refusal(tool) is None}
 
 
-def by_invoke(house: World, session: str) -> set[str]:
-    return {tool for tool in TOOLS if house.invoke(tool, session, **WRONG)["error"]["code"] != "not_found"}
+def by_invoke(server: World, session: str) -> set[str]:
+    return {tool for tool in TOOLS if server.invoke(tool, session, **WRONG)["error"]["code"] != "not_found"}
 
 
-def by_post(house: World, session: str) -> set[str]:
-    return {tool for tool in TOOLS if house.post(tool, session, **WRONG).status != 404}
+def by_post(server: World, session: str) -> set[str]:
+    return {tool for tool in TOOLS if server.post(tool, session, **WRONG).status != 404}
 
 
-def by_post_header(house: World, session: str, **body: str) -> set[str]:
+def by_post_header(server: World, session: str, **body: str) -> set[str]:
     def status(tool: str) -> int:
-        headers = {**house.bearer, "x_openclaw_session_key": quote(session)}
+        headers = {**server.bearer, "x_openclaw_session_key": quote(session)}
         asked = {"tool": tool, "args": WRONG, **body}
-        return web_client.send(f"{house.served.http}/tools/invoke", "POST", asked, **headers).status
+        return web_client.send(f"{server.served.http}/tools/invoke", "POST", asked, **headers).status
 
     return {tool for tool in TOOLS if status(tool) != 404}
 
 
-def by_post_header_first(house: World, session: str) -> set[str]:
+def by_post_header_first(server: World, session: str) -> set[str]:
     """Whoever puts a session into the header relies on it: the body leads nowhere else."""
-    return by_post_header(house, session, sessionKey="agent:main:main")
+    return by_post_header(server, session, sessionKey="agent:main:main")
 
 
-def by_mcp_list(house: World, session: str) -> set[str]:
-    return {tool["name"] for tool in house.mcp("tools/list", quote(session))["result"]["tools"]} & set(TOOLS)
+def by_mcp_list(server: World, session: str) -> set[str]:
+    return {tool["name"] for tool in server.mcp("tools/list", quote(session))["result"]["tools"]} & set(TOOLS)
 
 
-def by_mcp_call(house: World, session: str) -> set[str]:
+def by_mcp_call(server: World, session: str) -> set[str]:
     def said(tool: str) -> str:
-        result = house.mcp("tools/call", quote(session), name=tool, arguments=WRONG)["result"]
+        result = server.mcp("tools/call", quote(session), name=tool, arguments=WRONG)["result"]
         return str(result["content"][0]["text"])
 
     return {tool for tool in TOOLS if "is refused" not in said(tool)}
 
 
-def by_agent(house: World, session: str) -> set[str]:
-    shown = house.ask("tools.effective", sessionKey=session)["groups"]
+def by_agent(server: World, session: str) -> set[str]:
+    shown = server.ask("tools.effective", sessionKey=session)["groups"]
     return {tool["id"] for group in shown for tool in group["tools"]} & set(TOOLS)
 
 
-DOORS: dict[str, Door] = {
+ENTRY_POINTS: dict[str, Door] = {
     "listed over the socket": by_list,
     "called over the socket": by_socket,
     "under a grant": by_grant,
@@ -111,22 +111,22 @@ EVERY, NOT_HISTORY, NOT_IN_GROUP = set(TOOLS), {"subagents", "sessions_list"}, {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def sessions(house: World) -> dict[str, tuple[str, set[str]]]:
+def sessions(server: World) -> dict[str, tuple[str, set[str]]]:
     """Each by what it is: its key, and what may be used there."""
 
     def spawned(above: str, **more: Any) -> str:
-        return str(house.ask("sessions.spawn", sessionKey=above, task="!say x", **more)["childSessionKey"])
+        return str(server.ask("sessions.spawn", sessionKey=above, task="!say x", **more)["childSessionKey"])
 
     child = spawned(GROUP)
     grandchild = spawned(child)
-    house.ask("sessions.patch", key="agent:main:modelled", model="b/two")
-    house.ask("sessions.patch", key="agent:other:back", model="a/one")
+    server.ask("sessions.patch", key="agent:main:modelled", model="b/two")
+    server.ask("sessions.patch", key="agent:other:back", model="a/one")
     return {
         "an ordinary session": ("agent:main:main", EVERY),
         "the group itself": (GROUP, NOT_IN_GROUP),
@@ -147,39 +147,39 @@ WHICH = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("which", WHICH)
-def test_a_session_has_the_same_tools_at_every_door(
-    house: World, sessions: dict[str, tuple[str, set[str]]], which: str, door: str
+def test_a_session_has_the_same_tools_at_every_entry_point(
+    server: World, sessions: dict[str, tuple[str, set[str]]], which: str, entry_point: str
 ) -> None:
     key, allowed = sessions[which]
-    assert DOORS[door](house, key) == allowed
+    assert ENTRY_POINTS[entry_point](server, key) == allowed
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("written", ["modelled", "AGENT:MAIN:MODELLED", " agent:main:modelled "])
 @pytest.mark.usefixtures("sessions")
-def test_a_key_is_read_alike_at_every_door(house: World, door: str, written: str) -> None:
-    assert DOORS[door](house, written) == NOT_HISTORY
+def test_a_key_is_read_alike_at_every_entry_point(server: World, entry_point: str, written: str) -> None:
+    assert ENTRY_POINTS[entry_point](server, written) == NOT_HISTORY
 
 
 @pytest.mark.usefixtures("sessions")
-def test_a_header_is_decoded_wherever_it_names_a_session(house: World) -> None:
+def test_a_header_is_decoded_wherever_it_names_a_session(server: World) -> None:
     key = "agent:main:d\u00e9j\u00e0 vu"
-    house.ask("sessions.patch", key=key, model="b/two")
-    assert by_mcp_list(house, key) == by_list(house, key) == NOT_HISTORY
+    server.ask("sessions.patch", key=key, model="b/two")
+    assert by_mcp_list(server, key) == by_list(server, key) == NOT_HISTORY
 
     body = {"model": "openclaw", "messages": [{"role": "user", "content": "!say here"}]}
-    headers = {**house.bearer, "x_openclaw_session_key": quote(key)}
-    assert web_client.send(f"{house.served.http}/v1/chat/completions", "POST", body, **headers).status == 200
-    assert house.texts(key) == ["here"]
+    headers = {**server.bearer, "x_openclaw_session_key": quote(key)}
+    assert web_client.send(f"{server.served.http}/v1/chat/completions", "POST", body, **headers).status == 200
+    assert server.texts(key) == ["here"]
 
 
 def test_a_sub_agent_far_below_a_group_runs_under_its_rules(tmp_path: Path) -> None:
     """Its run too, not only those who act in its session."""
-    with world(tmp_path, CONFIG) as house:
+    with world(tmp_path, CONFIG) as server:
         below: str = GROUP
         for _ in range(3):
-            below = house.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
-        assert "is refused" in house.say(below, '!tool sessions_history {"sessionKey": "main"}')
-        assert "is refused" not in house.say(below, "!tool sessions_list {}")
+            below = server.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
+        assert "is refused" in server.say(below, '!tool sessions_history {"sessionKey": "main"}')
+        assert "is refused" not in server.say(below, "!tool sessions_list {}")

@@ -120,24 +120,24 @@ class Seat:
 
 @contextlib.contextmanager
 def seated(
-    house: World, place: SessionAddress | None, *, token: str | None = None, scopes: Any = None
+    running_gateway: World, place: SessionAddress | None, *, token: str | None = None, scopes: Any = None
 ) -> Iterator[Seat]:
     """A tool server's connection, as `clawlink` makes it."""
     headers = {} if place is None else session_headers(place)
     with connect(
-        house.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
+        running_gateway.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
     ) as socket:
         socket.recv(timeout=WAIT)
-        told = CONNECT | {"auth": {"token": token or house.served.token}}
+        told = CONNECT | {"auth": {"token": token or running_gateway.served.token}}
         told |= {} if scopes is None else {"scopes": scopes}
         socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": told}))
         answer = json.loads(socket.recv(timeout=WAIT))
         assert answer["ok"], answer
-        yield Seat(answer["payload"], World(house.served, socket).ask)
+        yield Seat(answer["payload"], World(running_gateway.served, socket).ask)
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
@@ -147,29 +147,36 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("session", SESSIONS)
 def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_and_to_call(
-    house: World, session: str
+    running_gateway: World, session: str
 ) -> None:
     asked = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
-    token = house.ask("attach.grant", **asked)["token"]
-    with seated(house, None, token=token) as grant, seated(house, SessionAddress(session=session)) as own:
+    token = running_gateway.ask("attach.grant", **asked)["token"]
+    with (
+        seated(running_gateway, None, token=token) as grant,
+        seated(running_gateway, SessionAddress(session=session)) as own,
+    ):
         assert own.listed == grant.listed
         assert own.callable == own.listed
         assert grant.callable == grant.listed
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
-def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(house: World, session: str) -> None:
-    with seated(house, SessionAddress(session=session)) as seat:
-        mcp = {tool["name"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
-        effective = {t["id"] for g in house.ask("tools.effective", sessionKey=session)["groups"] for t in g["tools"]}
+def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(running_gateway: World, session: str) -> None:
+    with seated(running_gateway, SessionAddress(session=session)) as seat:
+        mcp = {tool["name"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]}
+        effective = {
+            t["id"] for g in running_gateway.ask("tools.effective", sessionKey=session)["groups"] for t in g["tools"]
+        }
         shared = {tool for tool in METHODS_BY_TOOL if tool.startswith(("session", "agents_list", "subagents"))}
 
         assert mcp & shared == effective & shared == seat.listed & shared
         for tool in sorted(shared):
-            answered = house.mcp("tools/call", session, name=tool, arguments=WRONG)["result"]["content"][0]["text"]
-            posted = house.post(tool, session, **WRONG).status
-            invoked = house.invoke(tool, session, **WRONG).get("error", {}).get("code")
-            said = house.say(session, f"!tool {tool} {json.dumps(WRONG)}")
+            answered = running_gateway.mcp("tools/call", session, name=tool, arguments=WRONG)["result"]["content"][0][
+                "text"
+            ]
+            posted = running_gateway.post(tool, session, **WRONG).status
+            invoked = running_gateway.invoke(tool, session, **WRONG).get("error", {}).get("code")
+            said = running_gateway.say(session, f"!tool {tool} {json.dumps(WRONG)}")
             refused = [
                 "is refused" in answered, posted == 404, invoked == "not_found", "is refused" in said,
                 seat.refusal(tool) is not None,
@@ -178,10 +185,14 @@ def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(house: W
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
-def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(house: World, session: str) -> None:
+def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
+    running_gateway: World, session: str
+) -> None:
     """At every door: what may be done under one name is what may be done under the other, and is what is shown."""
-    with seated(house, SessionAddress(session=session)) as seat:
-        shown = {tool["name"]: tool["inputSchema"] for tool in house.mcp("tools/list", session)["result"]["tools"]}
+    with seated(running_gateway, SessionAddress(session=session)) as seat:
+        shown = {
+            tool["name"]: tool["inputSchema"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]
+        }
         for family, actions in TOOLS_BY_ACTION.items():
             may = {action for action, tool in actions.items() if tool in seat.listed}
             alone = {action for action, tool in actions.items() if tool in METHODS_BY_TOOL}
@@ -189,12 +200,14 @@ def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(ho
             assert listed & alone == may, (family, listed, may)
             calls = {action: {"action": action, "target": 0, "jobId": 0, "raw": 0, "reason": 0} for action in alone}
             for action, arguments in calls.items():
-                answered = house.mcp("tools/call", session, name=family, arguments=arguments)["result"]["content"]
-                invoked = house.invoke(family, session, **arguments).get("error", {}).get("message", "")
+                answered = running_gateway.mcp("tools/call", session, name=family, arguments=arguments)["result"][
+                    "content"
+                ]
+                invoked = running_gateway.invoke(family, session, **arguments).get("error", {}).get("message", "")
                 refused = ["is refused" in words for words in (answered[0]["text"], invoked)]
                 assert refused == [action not in may] * 2, (family, action, answered, invoked)
             for action in [*sorted(may)[:1], *sorted(alone - may)[:1]]:  # an agent's runs take longer: one of each
-                said = house.say(session, f"!tool {family} {json.dumps(calls[action])}")
+                said = running_gateway.say(session, f"!tool {family} {json.dumps(calls[action])}")
                 assert ("is refused" in said) == (action not in may), (family, action, said)
 
 
@@ -206,8 +219,10 @@ def test_the_rows_show_both_answers() -> None:
     ("scopes", "owner"),
     [(["operator.admin"], True), (["operator.read", "operator.write"], False), (["operator.read"], False)],
 )
-def test_a_session_is_acted_in_with_the_rights_of_the_credential(house: World, scopes: list[str], owner: bool) -> None:
-    with seated(house, SessionAddress(session="agent:free:main"), scopes=scopes) as seat:
+def test_a_session_is_acted_in_with_the_rights_of_the_credential(
+    running_gateway: World, scopes: list[str], owner: bool
+) -> None:
+    with seated(running_gateway, SessionAddress(session="agent:free:main"), scopes=scopes) as seat:
         assert ("cron_list" in seat.listed, "gateway_config_get" in seat.listed) == (owner, owner)
         assert (seat.refusal("cron_list") is None) == owner
 
@@ -229,8 +244,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("method", "params"), [*itertools.chain(*DENIED.values()), *OTHERS])
-def test_no_other_method_leads_past_the_rules(house: World, method: str, params: dict[str, Any]) -> None:
-    with seated(house, SessionAddress(session="agent:named:main")) as seat:
+def test_no_other_method_leads_past_the_rules(running_gateway: World, method: str, params: dict[str, Any]) -> None:
+    with seated(running_gateway, SessionAddress(session="agent:named:main")) as seat:
         assert seat.refusal_of(method, params) is not None
 
 
@@ -242,8 +257,8 @@ KEYS = [
 
 
 @pytest.mark.parametrize("session", KEYS)
-def test_a_session_is_known_however_it_is_written(house: World, session: str) -> None:
-    with seated(house, SessionAddress(session=session)) as seat:
+def test_a_session_is_known_however_it_is_written(running_gateway: World, session: str) -> None:
+    with seated(running_gateway, SessionAddress(session=session)) as seat:
         assert not {"cron_list", "message_pin"} & seat.listed
         assert "message_send" in seat.listed
         assert seat.refusal("cron_list") is not None
@@ -264,49 +279,56 @@ def test_a_session_is_known_however_it_is_written(house: World, session: str) ->
         (SessionAddress(session="main", to="-100"), set()),
     ],
 )
-def test_the_conversation_behind_a_session_counts(house: World, place: SessionAddress, missing: set[str]) -> None:
+def test_the_conversation_behind_a_session_counts(
+    running_gateway: World, place: SessionAddress, missing: set[str]
+) -> None:
     watched = {"cron_list", "message_pin", "sessions_list"}
-    with seated(house, place) as seat:
+    with seated(running_gateway, place) as seat:
         assert watched - seat.listed == missing
         assert {tool for tool in watched if seat.refusal(tool) is not None} == missing
 
 
-def test_a_grant_is_judged_by_its_own_session_whatever_the_headers_say(house: World) -> None:
-    token = house.ask("attach.grant", sessionKey="agent:named:main")["token"]
-    with seated(house, SessionAddress(session="agent:free:main"), token=token) as seat:
+def test_a_grant_is_judged_by_its_own_session_whatever_the_headers_say(running_gateway: World) -> None:
+    token = running_gateway.ask("attach.grant", sessionKey="agent:named:main")["token"]
+    with seated(running_gateway, SessionAddress(session="agent:free:main"), token=token) as seat:
         assert "cron_list" not in seat.listed
         assert seat.refusal("cron_list") is not None
 
 
-def test_a_sub_agent_of_a_sub_agent_is_known_by_the_books(house: World) -> None:
+def test_a_sub_agent_of_a_sub_agent_is_known_by_the_books(running_gateway: World) -> None:
     """Its key tells of one step only."""
-    house.configure(agents={**CONFIG["agents"], "defaults": {"subagents": {"maxSpawnDepth": 2}}})
+    running_gateway.configure(agents={**CONFIG["agents"], "defaults": {"subagents": {"maxSpawnDepth": 2}}})
     try:
-        parent = house.ask("sessions.spawn", sessionKey="agent:free:deep", task="!sleep 600")["childSessionKey"]
-        child = house.ask("sessions.spawn", sessionKey=parent, task="!sleep 600")["childSessionKey"]
-        with seated(house, SessionAddress(session=parent)) as one, seated(house, SessionAddress(session=child)) as two:
+        parent = running_gateway.ask("sessions.spawn", sessionKey="agent:free:deep", task="!sleep 600")[
+            "childSessionKey"
+        ]
+        child = running_gateway.ask("sessions.spawn", sessionKey=parent, task="!sleep 600")["childSessionKey"]
+        with (
+            seated(running_gateway, SessionAddress(session=parent)) as one,
+            seated(running_gateway, SessionAddress(session=child)) as two,
+        ):
             assert ("sessions_spawn" in one.listed, "sessions_spawn" in two.listed) == (True, False)
             assert two.refusal("sessions_spawn") is not None
-        house.ask("sessions.abort", key=child)
-        house.ask("sessions.abort", key=parent)
+        running_gateway.ask("sessions.abort", key=child)
+        running_gateway.ask("sessions.abort", key=parent)
     finally:
-        house.configure(agents=CONFIG["agents"])
+        running_gateway.configure(agents=CONFIG["agents"])
 
 
-def test_without_a_session_the_token_opens_what_an_operator_may(house: World) -> None:
-    assert house.ask("cron.list")["jobs"] == []
-    with joined(house.served) as other:
+def test_without_a_session_the_token_opens_what_an_operator_may(running_gateway: World) -> None:
+    assert running_gateway.ask("cron.list")["jobs"] == []
+    with joined(running_gateway.served) as other:
         assert "tools" not in other.ask("status")
 
 
-def test_each_call_is_on_record_under_its_session(house: World) -> None:
+def test_each_call_is_on_record_under_its_session(running_gateway: World) -> None:
     session = "agent:named:recorded"
-    with seated(house, SessionAddress(session=session)) as seat:
+    with seated(running_gateway, SessionAddress(session=session)) as seat:
         seat.ask("agents.list")
         assert seat.refusal("cron_list") is not None
 
     def records() -> dict[str, str]:
-        found = house.ask("audit.list", limit=100)["records"]
+        found = running_gateway.ask("audit.list", limit=100)["records"]
         return {one["tool"]: one["outcome"] for one in found if one["sessionKey"] == session}
 
     assert comes(lambda: len(records()) == 2)
@@ -332,9 +354,11 @@ def listed(peer: Any) -> set[str]:
 )
 @pytest.mark.parametrize("first", ["list", "call"])
 def test_the_server_lists_and_calls_what_the_session_has_from_the_first_word(
-    house: World, tmp_path: Path, session: str, more: dict[str, str], first: str
+    running_gateway: World, tmp_path: Path, session: str, more: dict[str, str], first: str
 ) -> None:
-    env = environment(house.served.ws, house.served.token, tmp_path / "effects", SESSION_KEY=session, **more)
+    env = environment(
+        running_gateway.served.ws, running_gateway.served.token, tmp_path / "effects", SESSION_KEY=session, **more
+    )
     with server(env) as peer:
         introduce(peer)
         if first == "list":
@@ -349,34 +373,36 @@ def test_the_server_lists_and_calls_what_the_session_has_from_the_first_word(
         assert peer.hang_up() == 0
 
 
-def test_the_list_follows_a_change_of_the_rules(house: World, tmp_path: Path) -> None:
-    env = environment(house.served.ws, house.served.token, tmp_path / "effects", SESSION_KEY="agent:free:live")
+def test_the_list_follows_a_change_of_the_rules(running_gateway: World, tmp_path: Path) -> None:
+    env = environment(
+        running_gateway.served.ws, running_gateway.served.token, tmp_path / "effects", SESSION_KEY="agent:free:live"
+    )
     with server(env) as peer:
         introduce(peer)
         assert {"agents_list", "cron_list"} <= listed(peer)
-        house.configure(tools={"deny": ["agents_list"]})
+        running_gateway.configure(tools={"deny": ["agents_list"]})
         try:
             assert peer.receive()["method"] == "notifications/tools/list_changed"
             assert "agents_list" not in listed(peer)
             assert "agents_list is " in call(peer, "agents_list")["content"][0]["text"]
         finally:
-            house.configure(tools={})
+            running_gateway.configure(tools={})
         assert peer.receive()["method"] == "notifications/tools/list_changed"
         assert "agents_list" in listed(peer)
         assert call(peer, "agents_list")["isError"] is False
 
 
-def test_a_grants_list_follows_a_change_too(house: World, tmp_path: Path) -> None:
-    token = house.ask("attach.grant", sessionKey="agent:free:live")["token"]
-    with server(environment(house.served.ws, token, tmp_path / "effects")) as peer:
+def test_a_grants_list_follows_a_change_too(running_gateway: World, tmp_path: Path) -> None:
+    token = running_gateway.ask("attach.grant", sessionKey="agent:free:live")["token"]
+    with server(environment(running_gateway.served.ws, token, tmp_path / "effects")) as peer:
         introduce(peer)
         assert call(peer, "agents_list")["isError"] is False
-        house.configure(tools={"deny": ["agents_list"]})
+        running_gateway.configure(tools={"deny": ["agents_list"]})
         try:
             assert peer.receive()["method"] == "notifications/tools/list_changed"
             assert "agents_list" not in listed(peer)
         finally:
-            house.configure(tools={})
+            running_gateway.configure(tools={})
 
 
 # ---- by themselves ---------------------------------------------------------------------------------------------------
@@ -402,6 +428,10 @@ def test_a_runs_token_is_told_by_its_beginning_where_nothing_may_be_loaded() -> 
 
 
 def test_a_group_counts_when_the_rules_name_it() -> None:
-    book = from_config({"channels": {"discord": {"guilds": {"g": {"channels": {"7": {}}}}, "channels": {"8": {}}}}})
-    found = [find_listed_group(book, channel="discord", account="", to=to) for to in ("7", "channel:8", "9", "*", "")]
+    repository = from_config(
+        {"channels": {"discord": {"guilds": {"g": {"channels": {"7": {}}}}, "channels": {"8": {}}}}}
+    )
+    found = [
+        find_listed_group(repository, channel="discord", account="", to=to) for to in ("7", "channel:8", "9", "*", "")
+    ]
     assert found == ["7", "8", None, None, None]

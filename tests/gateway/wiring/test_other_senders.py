@@ -25,15 +25,15 @@ SECRET = "OWNERS-SECRET-MARK"
 THOUGHT = "I-AM-THINKING-OF-IT"
 
 
-def told(house: World, text: str, conversation: str = "#g", **more: Any) -> str:
+def told(server: World, text: str, conversation: str = "#g", **more: Any) -> str:
     """What the agent answers to a message in a conversation; from the owner unless `sender` says otherwise."""
-    run = house.ask("local.send", conversation=conversation, text=text, **more)["runId"]
-    return house.answer(run)
+    run = server.ask("local.send", conversation=conversation, text=text, **more)["runId"]
+    return server.answer(run)
 
 
-def demo(house: World, *orders: str, **more: Any) -> str:
+def demo(server: World, *orders: str, **more: Any) -> str:
     """The same of the demo agent, which is told who speaks in the first line."""
-    return told(house, "\n".join(["please", *orders]), **more)
+    return told(server, "\n".join(["please", *orders]), **more)
 
 
 # ---- tools of MCP servers --------------------------------------------------------------------------------------------
@@ -55,12 +55,12 @@ def test_a_servers_tools_are_the_owners_unless_lent(tmp_path: Path, how: str, co
     order = '!tool one__echo {"text": "hi"}'
     refused = "one__echo is refused: it is for the owner, unless an allow list names it or mcp/one"
     base = {"channels": OPEN, "mcp": {"servers": {"one": ECHO}}, "agents": {"list": [{"id": "main"}]}}
-    with world(tmp_path, base | config) as house:
-        assert demo(house, order) == "hi"
-        assert house.invoke("one__echo", text="hi")["ok"]
-        said = demo(house, order, sender=MALLORY)
-        direct = told(house, order, conversation="room", sender=MALLORY)
-        with joined(house.served, "operator.read", "operator.write") as guest:
+    with world(tmp_path, base | config) as server:
+        assert demo(server, order) == "hi"
+        assert server.invoke("one__echo", text="hi")["ok"]
+        said = demo(server, order, sender=MALLORY)
+        direct = told(server, order, conversation="room", sender=MALLORY)
+        with joined(server.served, "operator.read", "operator.write") as guest:
             invoked = guest.invoke("one__echo", text="hi")
 
         assert [said, direct] == (["hi", "hi"] if lent else [refused, refused])
@@ -73,9 +73,9 @@ def test_a_servers_tools_are_the_owners_unless_lent(tmp_path: Path, how: str, co
 def test_a_model_that_answers_a_stranger_is_offered_no_servers_tool(tmp_path: Path, lent: bool) -> None:
     with FakeModel(say("hello")) as model:
         tools = {"tools": {"alsoAllow": ["mcp/one"]}} if lent else {}
-        with world(tmp_path, behind("openai", model, mcp={"servers": {"one": ECHO}}, **tools)) as house:
-            told(house, "hi")
-            told(house, "hi", sender=MALLORY)
+        with world(tmp_path, behind("openai", model, mcp={"servers": {"one": ECHO}}, **tools)) as server:
+            told(server, "hi")
+            told(server, "hi", sender=MALLORY)
             offered = ["one__echo" in json.dumps(request.body["tools"]) for request in model.requests]
         assert offered == [True, lent]
 
@@ -96,10 +96,10 @@ LOOK = call("gateway", action="config.get", path="commands")
 @pytest.mark.parametrize("api", APIS)
 def test_a_strangers_model_is_not_told_what_the_owners_tools_said(tmp_path: Path, api: str) -> None:
     steps = (LOOK, say("All is well.", think=THOUGHT), say("hi Mallory"), say("as I said"))
-    with FakeModel(*steps) as model, world(tmp_path, behind(api, model)) as house:
-        assert told(house, "look at the config") == "All is well."
-        told(house, "what did the tool say?", sender=MALLORY)
-        told(house, "and to me?")
+    with FakeModel(*steps) as model, world(tmp_path, behind(api, model)) as server:
+        assert told(server, "look at the config") == "All is well."
+        told(server, "what did the tool say?", sender=MALLORY)
+        told(server, "and to me?")
         owners, mallorys, again = (json.dumps(model.wait_for(n).body["messages"]) for n in (2, 3, 4))
 
     assert SECRET in owners
@@ -111,9 +111,9 @@ def test_a_strangers_model_is_not_told_what_the_owners_tools_said(tmp_path: Path
 
 def test_a_stranger_is_told_again_what_its_own_tools_said(tmp_path: Path) -> None:
     steps = (call("agents_list"), say("there is one"), say("yes"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as house:
-        told(house, "who is there?", sender=MALLORY)
-        told(house, "sure?", sender={"id": "eve", "name": "Eve"})
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as server:
+        told(server, "who is there?", sender=MALLORY)
+        told(server, "sure?", sender={"id": "eve", "name": "Eve"})
         assert "requester" in json.dumps(model.wait_for(3).body["messages"])
 
 
@@ -128,10 +128,10 @@ def test_what_the_owners_sub_agent_found_is_not_in_a_strangers_prompt(tmp_path: 
             return say(f"the code is {SECRET}")
         return say("hello") if "Mallory" in last or '"tool"' in last else call("sessions_spawn", task="find it")
 
-    with FakeModel(model_of) as model, world(tmp_path, behind("openai", model)) as house:
-        told(house, "have it looked for")
-        house.until("chat", lambda said: said["state"] == "final" and "It is done." in json.dumps(said))
-        told(house, "what was found?", sender=MALLORY)
+    with FakeModel(model_of) as model, world(tmp_path, behind("openai", model)) as server:
+        told(server, "have it looked for")
+        server.until("chat", lambda said: said["state"] == "final" and "It is done." in json.dumps(said))
+        told(server, "what was found?", sender=MALLORY)
         asked = json.dumps(model.requests[-1].body["messages"])
 
     assert "what was found?" in asked
@@ -148,10 +148,10 @@ READINGS: list[tuple[str, Json]] = [
 @pytest.mark.parametrize(("tool", "arguments"), READINGS)
 def test_a_stranger_reads_no_tools_of_the_owners_in_the_history(tmp_path: Path, tool: str, arguments: Json) -> None:
     steps = (LOOK, say("All is well."), call(tool, **arguments), say("read"), call(tool, **arguments), say("read"))
-    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as house:
-        told(house, "look at the config")
-        told(house, "read it", sender=MALLORY)
-        told(house, "read it")
+    with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as server:
+        told(server, "look at the config")
+        told(server, "read it", sender=MALLORY)
+        told(server, "read it")
         mallorys, owners = (json.dumps(model.wait_for(n).body["messages"][-1]) for n in (4, 6))
 
     assert "All is well." in mallorys
@@ -163,14 +163,14 @@ def test_a_stranger_reads_no_tools_of_the_owners_in_the_history(tmp_path: Path, 
 def test_neither_does_a_program_of_a_strangers_run(tmp_path: Path) -> None:
     """With the run's own credential, by each method that shows messages."""
     config = {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "commands": {"ownerAllowFrom": [SECRET]}}
-    with world(tmp_path, config) as house:
-        demo(house, '!tool gateway {"action": "config.get", "path": "commands"}')
-        whole = house.ask("chat.history", sessionKey=GROUP)["messages"]
+    with world(tmp_path, config) as server:
+        demo(server, '!tool gateway {"action": "config.get", "path": "commands"}')
+        whole = server.ask("chat.history", sessionKey=GROUP)["messages"]
         ids = [message["__openclaw"]["id"] for message in whole if message["role"] != "user"]
         assert len(ids) == 3
         for owner in (True, False):
-            token = house.ask("attach.grant", sessionKey=GROUP, senderIsOwner=owner)["token"]
-            with joined(house.served, token=token) as program:
+            token = server.ask("attach.grant", sessionKey=GROUP, senderIsOwner=owner)["token"]
+            with joined(server.served, token=token) as program:
                 shown: list[Any] = [program.ask("chat.history", sessionKey=GROUP)]
                 for id in ids:
                     shown += _answer(program, "chat.message.get", sessionKey=GROUP, messageId=id)
@@ -200,11 +200,11 @@ def test_an_old_transcript_counts_as_the_owners() -> None:
 def sent_off(tmp_path: Path, sender: Json | None, visibility: str = "tree") -> Iterator[tuple[World, str]]:
     """A gateway and the session of a sub-agent at work that somebody in the group sent off."""
     tools = {"sessions": {"visibility": visibility}}
-    with world(tmp_path, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": tools}) as house:
+    with world(tmp_path, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": tools}) as server:
         task = {"task": f"!say {SECRET}\n!sleep {WAIT}", "label": "search"}
         more = {} if sender is None else {"sender": sender}
-        child = json.loads(demo(house, f"!tool sessions_spawn {json.dumps(task)}", **more))["childSessionKey"]
-        yield house, child
+        child = json.loads(demo(server, f"!tool sessions_spawn {json.dumps(task)}", **more))["childSessionKey"]
+        yield server, child
 
 
 EVERY_DEED: list[tuple[str, Json]] = [
@@ -227,24 +227,24 @@ EVERY_DEED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("visibility", ["tree", "agent", "all"])
 def test_an_owners_sub_agent_is_out_of_a_strangers_sight(tmp_path: Path, visibility: str) -> None:
-    with sent_off(tmp_path, None, visibility) as (house, child):
+    with sent_off(tmp_path, None, visibility) as (server, child):
         for tool, arguments in EVERY_DEED:
             order = json.dumps(arguments).replace("CHILD", child)
-            said = demo(house, f"!tool {tool} {order}", sender=MALLORY)
+            said = demo(server, f"!tool {tool} {order}", sender=MALLORY)
             shown = said.replace(f"session {child} is", "")  # which it named itself
             assert '"runId"' not in shown, (tool, arguments)
             assert child not in shown, (tool, arguments)
-        assert house.ask("tasks.list")["tasks"][0]["status"] == "running"
-        assert house.texts(child, "user") == [f"!say {SECRET}\n!sleep {WAIT}"]
-        assert child in demo(house, "!tool sessions_list {}")
-        assert '"killed": 1' in demo(house, '!tool subagents {"action": "kill", "target": "all"}')
+        assert server.ask("tasks.list")["tasks"][0]["status"] == "running"
+        assert server.texts(child, "user") == [f"!say {SECRET}\n!sleep {WAIT}"]
+        assert child in demo(server, "!tool sessions_list {}")
+        assert '"killed": 1' in demo(server, '!tool subagents {"action": "kill", "target": "all"}')
 
 
 def test_a_strangers_own_sub_agent_is_seen_and_stopped_by_whoever_asks_there(tmp_path: Path) -> None:
-    with sent_off(tmp_path, MALLORY) as (house, child):
-        assert child in demo(house, "!tool sessions_list {}", sender=MALLORY)
-        assert child in demo(house, '!tool subagents {"action": "list"}')
-        assert '"killed": 1' in demo(house, '!tool subagents {"action": "kill", "target": "1"}', sender=MALLORY)
+    with sent_off(tmp_path, MALLORY) as (server, child):
+        assert child in demo(server, "!tool sessions_list {}", sender=MALLORY)
+        assert child in demo(server, '!tool subagents {"action": "list"}')
+        assert '"killed": 1' in demo(server, '!tool subagents {"action": "kill", "target": "1"}', sender=MALLORY)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -255,12 +255,12 @@ def test_no_file_of_a_strangers_silences_a_conversation(tmp_path: Path, kind: st
     """Each later turn recalls it."""
     audio = {"models": [{"type": "cli", "command": "sh", "args": ["-c", "wc -c < '{{MediaPath}}'"]}]}
     with FakeModel(say("hello")) as model:
-        with world(tmp_path, behind("openai", model, tools={"media": {"audio": audio}})) as house:
+        with world(tmp_path, behind("openai", model, tools={"media": {"audio": audio}})) as server:
             file = {"mimeType": kind, "fileName": "v.ogg", "content": base64.b64encode(b"x").decode()}
-            assert told(house, "listen", sender=MALLORY, attachments=[file]) == "hello"
-            assert told(house, "are you there?") == "hello"
+            assert told(server, "listen", sender=MALLORY, attachments=[file]) == "hello"
+            assert told(server, "are you there?") == "hello"
             sent = {"sessionKey": "main", "message": "listen", "idempotencyKey": "1", "attachments": [file]}
-            assert house.answer(house.ask("chat.send", **sent)["runId"]) == "hello"
+            assert server.answer(server.ask("chat.send", **sent)["runId"]) == "hello"
         prompts = json.dumps([request.body["messages"] for request in model.requests])
         assert "v.ogg (application/octet-stream, 1 bytes); it was not read" in prompts
         assert "pwned" not in prompts

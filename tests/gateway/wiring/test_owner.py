@@ -120,25 +120,25 @@ CREDENTIALS: dict[str, tuple[tuple[str, ...], bool]] = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
 
 @contextlib.contextmanager
-def granted(house: World, **wanted: Any) -> Iterator[World]:
+def granted(server: World, **wanted: Any) -> Iterator[World]:
     """A program of a run: connected with the run's token."""
-    token = house.ask("attach.grant", **wanted)["token"]
-    with joined(house.served, token=token) as made:
+    token = server.ask("attach.grant", **wanted)["token"]
+    with joined(server.served, token=token) as made:
         yield made
 
 
-def came_of(house: World, run: str | None, session: str) -> str:
+def came_of(server: World, run: str | None, session: str) -> str:
     """What the run said."""
     if run is not None:
-        return house.answer(run)
-    assert comes(lambda: any(house.texts(session)))  # a message that only calls a tool says nothing yet
-    return [text for text in house.texts(session) if text][-1]
+        return server.answer(run)
+    assert comes(lambda: any(server.texts(session)))  # a message that only calls a tool says nothing yet
+    return [text for text in server.texts(session) if text][-1]
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def test_every_method_is_classified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("credential", CREDENTIALS)
 @pytest.mark.parametrize("method", STARTS)
-def test_a_run_is_the_owners_when_the_credential_is(house: World, method: str, credential: str) -> None:
+def test_a_run_is_the_owners_when_the_credential_is(server: World, method: str, credential: str) -> None:
     scopes, owner = CREDENTIALS[credential]
     session = f"agent:main:row-{_unique()}"
-    with joined(house.served, *scopes) as guest:
+    with joined(server.served, *scopes) as guest:
         try:
             run = STARTS[method](guest, session)
         except Refused as exc:
@@ -173,7 +173,7 @@ def test_a_run_is_the_owners_when_the_credential_is(house: World, method: str, c
             assert "operator.write" not in scopes
             assert not owner
             return
-    said = came_of(house, run, session)
+    said = came_of(server, run, session)
     assert (OWNED in said) == (owner and method not in NEVER_OWNED), said
     if not owner:
         assert said == REFUSED
@@ -181,23 +181,23 @@ def test_a_run_is_the_owners_when_the_credential_is(house: World, method: str, c
 
 @pytest.mark.parametrize("owner", [False, True])
 @pytest.mark.parametrize("method", STARTS)
-def test_a_runs_own_program_starts_nothing_better_than_the_run(house: World, method: str, owner: bool) -> None:
+def test_a_runs_own_program_starts_nothing_better_than_the_run(server: World, method: str, owner: bool) -> None:
     session = f"agent:main:granted-{_unique()}"
-    house.say(session, "!say hello")
-    with granted(house, sessionKey=session, senderIsOwner=owner) as program:
+    server.say(session, "!say hello")
+    with granted(server, sessionKey=session, senderIsOwner=owner) as program:
         try:
             run = STARTS[method](program, session)
         except Refused as exc:
             assert exc.kind == "FORBIDDEN"
             return
-        said = came_of(house, run, session)
+        said = came_of(server, run, session)
     assert (OWNED in said) == owner, said
 
 
 @pytest.mark.parametrize("credential", CREDENTIALS)
-def test_a_tool_is_called_as_the_owner_when_the_credential_is(house: World, credential: str) -> None:
+def test_a_tool_is_called_as_the_owner_when_the_credential_is(server: World, credential: str) -> None:
     scopes, owner = CREDENTIALS[credential]
-    with joined(house.served, *scopes) as guest:
+    with joined(server.served, *scopes) as guest:
         try:
             told = guest.invoke("gateway", "agent:main:main", action="config.get", path="commands")
         except Refused as exc:
@@ -207,19 +207,19 @@ def test_a_tool_is_called_as_the_owner_when_the_credential_is(house: World, cred
 
 
 @pytest.mark.parametrize("tool", ["sessions_spawn", "sessions_send"])
-def test_what_a_tool_starts_for_an_operator_with_fewer_rights_is_not_the_owners(house: World, tool: str) -> None:
+def test_what_a_tool_starts_for_an_operator_with_fewer_rights_is_not_the_owners(server: World, tool: str) -> None:
     asked = {"sessions_spawn": {"task": ORDER}, "sessions_send": {"sessionKey": "agent:main:heard", "message": ORDER}}
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         told = guest.invoke(tool, f"agent:main:tool-{_unique()}", **asked[tool])
-    assert house.answer(told["output"]["details"]["runId"]) == REFUSED
+    assert server.answer(told["output"]["details"]["runId"]) == REFUSED
 
 
-def test_over_http_the_gateways_token_is_the_owners(house: World) -> None:
+def test_over_http_the_gateways_token_is_the_owners(server: World) -> None:
     body = {"model": "openclaw", "messages": [{"role": "user", "content": ORDER}]}
-    answer = web_client.send(f"{house.served.http}/v1/chat/completions", "POST", body, **house.bearer)
+    answer = web_client.send(f"{server.served.http}/v1/chat/completions", "POST", body, **server.bearer)
     assert OWNED in answer.json["choices"][0]["message"]["content"]
     for bearer in ({}, {"Authorization": "Bearer wrong"}):
-        assert web_client.send(f"{house.served.http}/v1/chat/completions", "POST", body, **bearer).status == 401
+        assert web_client.send(f"{server.served.http}/v1/chat/completions", "POST", body, **bearer).status == 401
 
 
 # ---- local.send ------------------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ NO_SENDER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_speaking_as_the_owner_needs_the_owners_credential(house: World, claim: str) -> None:
-    with joined(house.served, "operator.read", "operator.write") as guest, pytest.raises(Refused) as refused:
+def test_speaking_as_the_owner_needs_the_owners_credential(server: World, claim: str) -> None:
+    with joined(server.served, "operator.read", "operator.write") as guest, pytest.raises(Refused) as refused:
         _local(guest, "", **CLAIMS[claim])
     assert str(refused.value) == (
         "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
@@ -275,43 +275,43 @@ def test_speaking_as_the_owner_needs_the_owners_credential(house: World, claim: 
 
 
 @pytest.mark.parametrize("claim", NAMED)
-def test_nobody_is_the_owner_by_the_word_of_a_client_that_is_not(house: World, claim: str) -> None:
-    with joined(house.served, "operator.read", "operator.write") as guest:
+def test_nobody_is_the_owner_by_the_word_of_a_client_that_is_not(server: World, claim: str) -> None:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         run = _local(guest, "", **NAMED[claim])
-    assert house.answer(run) == REFUSED
+    assert server.answer(run) == REFUSED
 
 
 @pytest.mark.parametrize("claim", NO_SENDER)
-def test_a_sender_who_is_none_is_refused(house: World, claim: str) -> None:
+def test_a_sender_who_is_none_is_refused(server: World, claim: str) -> None:
     for scopes in (("operator.write",), ("operator.admin",)):
-        with joined(house.served, *scopes) as guest, pytest.raises(Refused, match=r"at /sender"):
+        with joined(server.served, *scopes) as guest, pytest.raises(Refused, match=r"at /sender"):
             _local(guest, "", **NO_SENDER[claim])
 
 
 @pytest.mark.parametrize(
     "sender", [{}, {"sender": {"id": "owner"}}, {"sender": {"id": "alice"}}, {"sender": {"id": "777"}}]
 )
-def test_the_owners_client_speaks_as_the_owner_and_for_those_the_owner_named(house: World, sender: Any) -> None:
-    assert OWNED in house.answer(_local(house, "", **sender))
+def test_the_owners_client_speaks_as_the_owner_and_for_those_the_owner_named(server: World, sender: Any) -> None:
+    assert OWNED in server.answer(_local(server, "", **sender))
 
 
-def test_the_owners_client_may_speak_for_others_too(house: World) -> None:
-    assert house.answer(_local(house, "", sender={"id": "guest"})) == REFUSED
+def test_the_owners_client_may_speak_for_others_too(server: World) -> None:
+    assert server.answer(_local(server, "", sender={"id": "guest"})) == REFUSED
 
 
-def test_a_list_that_names_them_later_makes_nobody_the_owner_of_words_sent_before(house: World) -> None:
+def test_a_list_that_names_them_later_makes_nobody_the_owner_of_words_sent_before(server: World) -> None:
     conversation = f"talk-{_unique()}"
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         sent = {"conversation": conversation, "sender": {"id": "carol"}}
         first = guest.ask("local.send", text="!sleep 600", **sent)["runId"]
         run = guest.ask("local.send", text=ORDER, **sent)["runId"]
-    session = house.until("agent", lambda told: told["runId"] == first)["sessionKey"]
-    house.configure(commands={"ownerAllowFrom": [*CONFIG["commands"]["ownerAllowFrom"], "local:carol"]})
+    session = server.until("agent", lambda told: told["runId"] == first)["sessionKey"]
+    server.configure(commands={"ownerAllowFrom": [*CONFIG["commands"]["ownerAllowFrom"], "local:carol"]})
     try:
-        house.ask("chat.abort", sessionKey=session, runId=first)
-        assert house.answer(run) == REFUSED
+        server.ask("chat.abort", sessionKey=session, runId=first)
+        assert server.answer(run) == REFUSED
     finally:
-        house.configure(commands=CONFIG["commands"])
+        server.configure(commands=CONFIG["commands"])
 
 
 def test_a_strangers_words_are_not_joined_to_the_owners() -> None:
@@ -328,110 +328,110 @@ def test_a_strangers_words_are_not_joined_to_the_owners() -> None:
     assert not is_continuation(stranger, owner)
 
 
-def test_the_same_key_from_another_credential_is_another_message(house: World) -> None:
+def test_the_same_key_from_another_credential_is_another_message(server: World) -> None:
     conversation = f"talk-{_unique()}"
     sent = {"conversation": conversation, "sender": {"id": "alice"}, "idempotencyKey": "k"}
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         theirs = guest.ask("local.send", text=ORDER, **sent)["runId"]
-    mine = house.ask("local.send", text=ORDER, **sent)["runId"]
+    mine = server.ask("local.send", text=ORDER, **sent)["runId"]
     assert theirs != mine
-    assert (house.answer(theirs), OWNED in house.answer(mine)) == (REFUSED, True)
+    assert (server.answer(theirs), OWNED in server.answer(mine)) == (REFUSED, True)
 
 
 # ---- in by another way -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["chat.send", "sessions.send", "agent", "sessions.create", "wake", "sessions.spawn"])
-def test_the_owners_own_session_makes_nobody_the_owner(house: World, method: str) -> None:
+def test_the_owners_own_session_makes_nobody_the_owner(server: World, method: str) -> None:
     session = f"agent:main:owners-{_unique()}"
-    assert OWNED in house.say(session, ORDER)
-    before = len(house.texts(session))
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    assert OWNED in server.say(session, ORDER)
+    before = len(server.texts(session))
+    with joined(server.served, "operator.read", "operator.write") as guest:
         run = STARTS[method](guest, session)
     if run is not None:
-        assert house.answer(run) == REFUSED
+        assert server.answer(run) == REFUSED
     else:
-        assert comes(lambda: any(house.texts(session)[before:]))  # a tool's call comes first, without words
-        assert house.texts(session)[-1] == REFUSED
+        assert comes(lambda: any(server.texts(session)[before:]))  # a tool's call comes first, without words
+        assert server.texts(session)[-1] == REFUSED
 
 
 @pytest.mark.parametrize("mode", ["steer", "interrupt", "followup", "collect"])
-def test_words_behind_a_run_of_the_owner_are_not_answered_with_its_rights(house: World, mode: str) -> None:
+def test_words_behind_a_run_of_the_owner_are_not_answered_with_its_rights(server: World, mode: str) -> None:
     session = f"agent:main:busy-{_unique()}"
-    going = house.begin(session, "!sleep 600")
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    going = server.begin(session, "!sleep 600")
+    with joined(server.served, "operator.read", "operator.write") as guest:
         sent = {"sessionKey": session, "message": ORDER, "idempotencyKey": _unique(), "queueMode": mode}
         run = guest.ask("chat.send", **sent)["runId"]
         again = {"sessionKey": session, "message": "!say the owner again", "queueMode": "followup"}
-        behind = house.ask("chat.send", **again, idempotencyKey=_unique())["runId"]
-        house.ask("chat.abort", sessionKey=session, runId=going)
-        assert house.answer(run) == REFUSED
-    assert "owner again" in house.answer(behind)
+        behind = server.ask("chat.send", **again, idempotencyKey=_unique())["runId"]
+        server.ask("chat.abort", sessionKey=session, runId=going)
+        assert server.answer(run) == REFUSED
+    assert "owner again" in server.answer(behind)
 
 
-def test_what_waits_for_the_next_prompt_is_not_heard_with_the_owners_rights(house: World) -> None:
+def test_what_waits_for_the_next_prompt_is_not_heard_with_the_owners_rights(server: World) -> None:
     session = f"agent:main:event-{_unique()}"
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         guest.ask("wake", mode="next-heartbeat", sessionKey=session, text=f"\n{ORDER}")
-        assert "hello" in house.say(session, "!say hello")
-        assert OWNED not in "".join(house.texts(session))
-        assert not any("gateway" in text for text in house.texts(session, "user"))
+        assert "hello" in server.say(session, "!say hello")
+        assert OWNED not in "".join(server.texts(session))
+        assert not any("gateway" in text for text in server.texts(session, "user"))
         assert REFUSED in guest.say(session, "!say and now")  # it is heard by the next run that may no more than they
 
 
-def test_what_the_owner_leaves_for_the_next_prompt_is_heard_by_it(house: World) -> None:
+def test_what_the_owner_leaves_for_the_next_prompt_is_heard_by_it(server: World) -> None:
     session = f"agent:main:event-{_unique()}"
-    house.ask("wake", mode="next-heartbeat", sessionKey=session, text=f"\n{ORDER}")
-    assert OWNED in house.say(session, "!say hello")
+    server.ask("wake", mode="next-heartbeat", sessionKey=session, text=f"\n{ORDER}")
+    assert OWNED in server.say(session, "!say hello")
 
 
-def test_an_order_to_the_owners_sub_agent_takes_the_owners_rights_from_it(house: World) -> None:
+def test_an_order_to_the_owners_sub_agent_takes_the_owners_rights_from_it(server: World) -> None:
     session = f"agent:main:parent-{_unique()}"
-    child = house.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="ship")["childSessionKey"]
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    child = server.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="ship")["childSessionKey"]
+    with joined(server.served, "operator.read", "operator.write") as guest:
         asked = {"action": "steer", "sessionKey": session, "target": "ship", "message": ORDER}
         turned = guest.ask("sessions.subagents", **asked)
-    assert house.answer(turned["runId"]) == REFUSED
-    assert comes(lambda: bool(house.texts(session)))  # its result is told under no better grant
-    assert OWNED in house.say(child, ORDER)  # the owner's own order has the owner's rights
+    assert server.answer(turned["runId"]) == REFUSED
+    assert comes(lambda: bool(server.texts(session)))  # its result is told under no better grant
+    assert OWNED in server.say(child, ORDER)  # the owner's own order has the owner's rights
 
 
-def test_an_order_of_the_owner_to_a_strangers_sub_agent_gives_it_nothing(house: World) -> None:
+def test_an_order_of_the_owner_to_a_strangers_sub_agent_gives_it_nothing(server: World) -> None:
     session = f"agent:main:parent-{_unique()}"
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         guest.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="boat")
     asked = {"action": "steer", "sessionKey": session, "target": "boat", "message": ORDER}
-    assert house.answer(house.ask("sessions.subagents", **asked)["runId"]) == REFUSED
+    assert server.answer(server.ask("sessions.subagents", **asked)["runId"]) == REFUSED
 
 
-def test_what_a_stranger_has_the_owners_sub_agent_say_is_told_without_the_owners_rights(house: World) -> None:
+def test_what_a_stranger_has_the_owners_sub_agent_say_is_told_without_the_owners_rights(server: World) -> None:
     """The announcement is a run of the owner's session, with the child's last words in its prompt."""
     session = f"agent:main:parent-{_unique()}"
-    going = house.ask("sessions.spawn", sessionKey=session, task="!sleep 600")
+    going = server.ask("sessions.spawn", sessionKey=session, task="!sleep 600")
     child = going["childSessionKey"]
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         sent = {"sessionKey": child, "message": f"!say {ORDER}", "idempotencyKey": _unique()}
         run = guest.ask("chat.send", **sent)["runId"]
-        house.ask("chat.abort", sessionKey=child, runId=going["runId"])
-        house.answer(run)
-    assert comes(lambda: bool(house.texts(session)))
-    assert REFUSED in house.texts(session)[-1]
+        server.ask("chat.abort", sessionKey=child, runId=going["runId"])
+        server.answer(run)
+    assert comes(lambda: bool(server.texts(session)))
+    assert REFUSED in server.texts(session)[-1]
 
 
 @pytest.mark.parametrize("maker", ["an admin", "the owner's run"])
-def test_a_job_runs_as_nobodys_whoever_has_it_run(house: World, maker: str) -> None:
+def test_a_job_runs_as_nobodys_whoever_has_it_run(server: World, maker: str) -> None:
     job = {
         "name": f"j-{_unique()}", "schedule": {"kind": "every", "everyMs": 3_600_000}, "sessionTarget": "isolated",
         "payload": {"kind": "agentTurn", "message": f"\n{ORDER}"}, "delivery": {"mode": "none"},
     }  # fmt: skip
     if maker == "an admin":
-        id = house.ask("cron.add", **job)["id"]
+        id = server.ask("cron.add", **job)["id"]
     else:
-        id = house.tool(f"agent:main:maker-{_unique()}", "cron", action="add", job=job)["id"]
-    house.ask("cron.update", id=id, patch={"name": "renamed by the owner"})
-    run = house.ask("cron.run", id=id)["runId"]
-    assert house.answer(run) == REFUSED
-    with joined(house.served, "operator.read", "operator.write") as guest:
+        id = server.tool(f"agent:main:maker-{_unique()}", "cron", action="add", job=job)["id"]
+    server.ask("cron.update", id=id, patch={"name": "renamed by the owner"})
+    run = server.ask("cron.run", id=id)["runId"]
+    assert server.answer(run) == REFUSED
+    with joined(server.served, "operator.read", "operator.write") as guest:
         for method in ("cron.run", "cron.remove"):
             with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
                 guest.ask(method, id=id)
@@ -440,17 +440,17 @@ def test_a_job_runs_as_nobodys_whoever_has_it_run(house: World, maker: str) -> N
 
 
 @pytest.mark.parametrize("entry", ["extraSystemPrompt", "grant", "owner", "cwd", "sender", "tools", "settings"])
-def test_a_session_is_patched_into_nothing_by_an_operator_with_fewer_rights(house: World, entry: str) -> None:
+def test_a_session_is_patched_into_nothing_by_an_operator_with_fewer_rights(server: World, entry: str) -> None:
     session = f"agent:main:patched-{_unique()}"
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
             guest.ask("sessions.patch", key=session, **{entry: {"owner": True}})
         assert guest.say(session, ORDER) == REFUSED
 
 
-def test_what_an_operator_sends_as_the_agent_is_nobodys_order(house: World) -> None:
+def test_what_an_operator_sends_as_the_agent_is_nobodys_order(server: World) -> None:
     conversation = f"talk-{_unique()}"
-    with joined(house.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as guest:
         guest.ask("send", to=conversation, channel="local", message=ORDER, idempotencyKey=_unique())
         guest.ask(
             "message.action", action="send", channel="local", params={"to": conversation, "message": ORDER},
@@ -459,13 +459,13 @@ def test_what_an_operator_sends_as_the_agent_is_nobodys_order(house: World) -> N
         said = guest.ask("local.read", conversation=conversation)["messages"]
         assert [message["sender"]["id"] for message in said] == ["agent", "agent"]
         run = _local(guest, "", sender={"id": "guest"})
-    assert house.answer(run) == REFUSED
-    assert len(house.ask("local.read", conversation=conversation)["messages"]) == 2  # nobody answered them
+    assert server.answer(run) == REFUSED
+    assert len(server.ask("local.read", conversation=conversation)["messages"]) == 2  # nobody answered them
 
 
-def test_a_connection_is_not_the_owners_by_a_scope_it_only_asked_for(house: World) -> None:
+def test_a_connection_is_not_the_owners_by_a_scope_it_only_asked_for(server: World) -> None:
     """The word is `operator.admin`; whatever else is asked for opens nothing."""
-    with joined(house.served, "operator.write", "owner", "operator.owner", "OPERATOR.ADMIN", " operator.admin ") as it:
+    with joined(server.served, "operator.write", "owner", "operator.owner", "OPERATOR.ADMIN", " operator.admin ") as it:
         assert it.say(f"agent:main:odd-{_unique()}", ORDER) == REFUSED
 
 
@@ -493,5 +493,5 @@ def test_two_standings_leave_the_lesser(held: Grant, speaks: Grant, left: Grant)
     assert intersect_grants(held, speaks) == left
 
 
-def test_the_config_has_what_the_table_reads(house: World) -> None:
-    assert OWNED in json.dumps(house.ask("config.get")["config"]["commands"])
+def test_the_config_has_what_the_table_reads(server: World) -> None:
+    assert OWNED in json.dumps(server.ask("config.get")["config"]["commands"])

@@ -32,17 +32,17 @@ OWN = {"mode": "announce", "channel": "local", "to": "main"}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         speak(made, "alice", "alice", "the code is 4711")
         speak(made, "main", None, "hello")
         yield made
 
 
-def speak(house: World, conversation: str, sender: str | None, text: str) -> str:
+def speak(server: World, conversation: str, sender: str | None, text: str) -> str:
     who = {} if sender is None else {"sender": {"id": sender}}
-    run = house.ask("local.send", conversation=conversation, text=text, **who)["runId"]
-    return house.answer(run)
+    run = server.ask("local.send", conversation=conversation, text=text, **who)["runId"]
+    return server.answer(run)
 
 
 def planned(**more: Any) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def planned(**more: Any) -> dict[str, Any]:
     return {"schedule": LATER, "payload": payload, "delivery": {"mode": "none"}, **more}
 
 
-def cron(house: World, **arguments: Any) -> str:
+def cron(server: World, **arguments: Any) -> str:
     """The owner's run asks; what it is told."""
-    return speak(house, "main", None, f"!tool cron {json.dumps(arguments)}")
+    return speak(server, "main", None, f"!tool cron {json.dumps(arguments)}")
 
 
 FAR: list[tuple[dict[str, Any], str]] = [
@@ -79,26 +79,26 @@ FAR: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("more", "why"), FAR, ids=[json.dumps(more)[:80] for more, _ in FAR])
-def test_a_job_an_agent_adds_reaches_no_farther_than_the_agent(house: World, more: dict[str, Any], why: str) -> None:
-    told = cron(house, action="add", job=planned(**more))
+def test_a_job_an_agent_adds_reaches_no_farther_than_the_agent(server: World, more: dict[str, Any], why: str) -> None:
+    told = cron(server, action="add", job=planned(**more))
     assert any(part in told for part in why.split("|")), told
-    assert house.ask("cron.list", includeDisabled=True)["jobs"] == []
+    assert server.ask("cron.list", includeDisabled=True)["jobs"] == []
 
 
 @pytest.mark.parametrize(("more", "why"), FAR, ids=[json.dumps(more)[:80] for more, _ in FAR])
 @pytest.mark.parametrize("operators", [False, True])
-def test_nor_does_one_it_changes(house: World, more: dict[str, Any], why: str, operators: bool) -> None:
+def test_nor_does_one_it_changes(server: World, more: dict[str, Any], why: str, operators: bool) -> None:
     if operators:
-        job = house.ask("cron.add", **planned(name="x"))["id"]
+        job = server.ask("cron.add", **planned(name="x"))["id"]
     else:
-        job = json.loads(cron(house, action="add", job=planned(name="x")))["id"]
+        job = json.loads(cron(server, action="add", job=planned(name="x")))["id"]
     try:
-        before = house.ask("cron.get", id=job)
-        told = cron(house, action="update", jobId=job, patch=more)
+        before = server.ask("cron.get", id=job)
+        told = cron(server, action="update", jobId=job, patch=more)
         assert any(part in told for part in why.split("|")), told
-        assert house.ask("cron.get", id=job) == before
+        assert server.ask("cron.get", id=job) == before
     finally:
-        house.ask("cron.remove", id=job)
+        server.ask("cron.remove", id=job)
 
 
 @pytest.mark.parametrize(
@@ -109,44 +109,44 @@ def test_nor_does_one_it_changes(house: World, more: dict[str, Any], why: str, o
     ],
     ids=json.dumps,
 )  # fmt: skip
-def test_what_is_its_own_an_agent_may_plan(house: World, more: dict[str, Any]) -> None:
-    job = json.loads(cron(house, action="add", job=planned(**more)))["id"]
-    assert json.loads(cron(house, action="update", jobId=job, patch={"enabled": False}))["enabled"] is False
-    house.ask("cron.remove", id=job)
+def test_what_is_its_own_an_agent_may_plan(server: World, more: dict[str, Any]) -> None:
+    job = json.loads(cron(server, action="add", job=planned(**more)))["id"]
+    assert json.loads(cron(server, action="update", jobId=job, patch={"enabled": False}))["enabled"] is False
+    server.ask("cron.remove", id=job)
 
 
-def results(house: World, job: str) -> list[str]:
-    rows = [row["key"] for row in house.ask("sessions.list", limit=500)["sessions"] if f":cron:{job}" in row["key"]]
-    found = [m for key in rows for m in house.ask("chat.history", sessionKey=key)["messages"]]
+def results(server: World, job: str) -> list[str]:
+    rows = [row["key"] for row in server.ask("sessions.list", limit=500)["sessions"] if f":cron:{job}" in row["key"]]
+    found = [m for key in rows for m in server.ask("chat.history", sessionKey=key)["messages"]]
     return [json.dumps(m["content"]) for m in found if m["role"] == "toolResult"]
 
 
-def fired(house: World, job: str) -> str:
-    house.ask("cron.run", id=job)
-    assert comes(lambda: bool(results(house, job)))
-    house.ask("cron.remove", id=job)
-    return results(house, job)[0]
+def fired(server: World, job: str) -> str:
+    server.ask("cron.run", id=job)
+    assert comes(lambda: bool(results(server, job)))
+    server.ask("cron.remove", id=job)
+    return results(server, job)[0]
 
 
 SEND = '!tool message {"action": "send", "channel": "local", "target": "bob", "message": "HELLO"}'
 READ = '!tool message {"action": "read", "channel": "local", "target": "alice"}'
 
 
-def test_a_job_runs_bound_to_where_it_was_planned_unless_an_operator_did(house: World) -> None:
+def test_a_job_runs_bound_to_where_it_was_planned_unless_an_operator_did(server: World) -> None:
     for order in (SEND, READ):
-        job = json.loads(cron(house, action="add", job=planned(message=f"x\n{order}")))["id"]
-        assert "Cross-context messaging denied" in fired(house, job)
-    job = house.ask("cron.add", **planned(name="x", message=f"x\n{SEND}"))["id"]
-    assert "denied" not in fired(house, job)
-    job = house.ask("cron.add", **planned(name="x", message=f"x\n{READ}"))["id"]
-    assert "Cross-context messaging denied" in fired(house, job)
-    job = house.ask("cron.add", **planned(name="x"))["id"]
-    cron(house, action="update", jobId=job, patch={"payload": {"kind": "agentTurn", "message": f"x\n{SEND}"}})
-    assert "Cross-context messaging denied" in fired(house, job)  # it is the agent's now
+        job = json.loads(cron(server, action="add", job=planned(message=f"x\n{order}")))["id"]
+        assert "Cross-context messaging denied" in fired(server, job)
+    job = server.ask("cron.add", **planned(name="x", message=f"x\n{SEND}"))["id"]
+    assert "denied" not in fired(server, job)
+    job = server.ask("cron.add", **planned(name="x", message=f"x\n{READ}"))["id"]
+    assert "Cross-context messaging denied" in fired(server, job)
+    job = server.ask("cron.add", **planned(name="x"))["id"]
+    cron(server, action="update", jobId=job, patch={"payload": {"kind": "agentTurn", "message": f"x\n{SEND}"}})
+    assert "Cross-context messaging denied" in fired(server, job)  # it is the agent's now
 
 
-def test_a_groups_rules_hold_for_the_jobs_planned_in_it(house: World) -> None:
+def test_a_groups_rules_hold_for_the_jobs_planned_in_it(server: World) -> None:
     order = f"!tool cron {json.dumps({'action': 'add', 'job': planned(message='x' + chr(10) + SEND)})}"
-    speak(house, "#closed", None, f"x\n{order}")
-    (job,) = [job["id"] for job in house.ask("cron.list", includeDisabled=True)["jobs"]]
-    assert "is refused by channels.local.groups.#closed.tools.deny" in fired(house, job)
+    speak(server, "#closed", None, f"x\n{order}")
+    (job,) = [job["id"] for job in server.ask("cron.list", includeDisabled=True)["jobs"]]
+    assert "is refused by channels.local.groups.#closed.tools.deny" in fired(server, job)

@@ -31,14 +31,14 @@ HOOKS: Json = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def job(house: World) -> str:
-    id: str = house.ask("cron.add", **JOB, **HOOKS)["id"]
+def job(server: World) -> str:
+    id: str = server.ask("cron.add", **JOB, **HOOKS)["id"]
     return id
 
 
@@ -47,8 +47,8 @@ def found(told: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("scopes", [(READ,), (READ, WRITE), (READ, "operator.approvals", "operator.pairing")])
-def test_below_admin_a_jobs_secrets_are_hidden(house: World, job: str, scopes: tuple[str, ...]) -> None:
-    with joined(house.served, *scopes) as reader:
+def test_below_admin_a_jobs_secrets_are_hidden(server: World, job: str, scopes: tuple[str, ...]) -> None:
+    with joined(server.served, *scopes) as reader:
         for told in (reader.ask("cron.list"), reader.ask("cron.list", compact=True), reader.ask("cron.get", id=job)):
             assert found(told) == []
         shown = reader.ask("cron.get", id=job)["payload"]
@@ -56,47 +56,49 @@ def test_below_admin_a_jobs_secrets_are_hidden(house: World, job: str, scopes: t
         assert list(shown["env"]) == ["RESTIC"]
         assert reader.ask("cron.get", id=job)["delivery"]["to"] == "https://hooks.example/***"
         assert reader.ask("cron.list")["deliveryPreviews"][job]["label"] == "webhook:hooks.example"
-        house.ask("cron.update", id=job, patch={"description": " ".join(scopes)})
+        server.ask("cron.update", id=job, patch={"description": " ".join(scopes)})
         told = reader.until("cron", lambda payload: payload.get("action") == "updated")
         assert found(told) == []
         assert found(reader.events) == []
 
 
-def test_an_address_is_not_replaced_by_how_it_is_shown(house: World, job: str) -> None:
+def test_an_address_is_not_replaced_by_how_it_is_shown(server: World, job: str) -> None:
     with pytest.raises(Refused, match="leave it out"):
-        house.ask("cron.update", id=job, patch={"delivery": {"mode": "webhook", "to": "https://hooks.example/***"}})
-    assert found(house.ask("cron.get", id=job)) == list(SECRETS)
+        server.ask("cron.update", id=job, patch={"delivery": {"mode": "webhook", "to": "https://hooks.example/***"}})
+    assert found(server.ask("cron.get", id=job)) == list(SECRETS)
 
 
-def test_an_admin_sees_what_is_to_be_edited(house: World, job: str) -> None:
-    assert found(house.ask("cron.get", id=job)) == list(SECRETS)
-    assert found(house.ask("cron.list")) == list(SECRETS)
-    assert found(house.ask("cron.update", id=job, patch={"description": "seen"})) == list(SECRETS)
+def test_an_admin_sees_what_is_to_be_edited(server: World, job: str) -> None:
+    assert found(server.ask("cron.get", id=job)) == list(SECRETS)
+    assert found(server.ask("cron.list")) == list(SECRETS)
+    assert found(server.ask("cron.update", id=job, patch={"description": "seen"})) == list(SECRETS)
 
 
 @pytest.mark.parametrize("asked", [{"action": "list"}, {"action": "get"}, {"action": "status"}, {"action": "runs"}])
-def test_an_owners_run_does_not_see_them(house: World, job: str, asked: Json) -> None:
-    said = house.say("main", f"!tool cron {json.dumps({**asked, 'jobId': job})}")
+def test_an_owners_run_does_not_see_them(server: World, job: str, asked: Json) -> None:
+    said = server.say("main", f"!tool cron {json.dumps({**asked, 'jobId': job})}")
     assert found(said) == []
 
 
 @pytest.mark.parametrize("action", ["run", "remove", "update"])
-def test_a_run_neither_starts_nor_removes_nor_changes_an_operators_program(house: World, job: str, action: str) -> None:
-    said = house.say("main", f"!tool cron {json.dumps({'action': action, 'jobId': job, 'patch': {'enabled': False}})}")
+def test_a_run_neither_starts_nor_removes_nor_changes_an_operators_program(
+    server: World, job: str, action: str
+) -> None:
+    said = server.say("main", f"!tool cron {json.dumps({'action': action, 'jobId': job, 'patch': {'enabled': False}})}")
     assert "operators" in said
-    row = house.ask("cron.get", id=job)
+    row = server.ask("cron.get", id=job)
     assert row["enabled"]
     assert "lastRunAtMs" not in row
 
 
-def test_a_run_still_runs_and_removes_an_operators_message(house: World) -> None:
+def test_a_run_still_runs_and_removes_an_operators_message(server: World) -> None:
     turn = {"kind": "agentTurn", "message": "!say hello"}
-    id = house.ask("cron.add", **(JOB | {"name": "hello", "payload": turn, "delivery": {"mode": "none"}}))["id"]
-    house.say("main", f"!tool cron {json.dumps({'action': 'run', 'jobId': id})}")
-    house.until("cron", lambda payload: payload["jobId"] == id and payload["action"] == "finished")
-    house.say("main", f"!tool cron {json.dumps({'action': 'remove', 'jobId': id})}")
+    id = server.ask("cron.add", **(JOB | {"name": "hello", "payload": turn, "delivery": {"mode": "none"}}))["id"]
+    server.say("main", f"!tool cron {json.dumps({'action': 'run', 'jobId': id})}")
+    server.until("cron", lambda payload: payload["jobId"] == id and payload["action"] == "finished")
+    server.say("main", f"!tool cron {json.dumps({'action': 'remove', 'jobId': id})}")
     with pytest.raises(Refused):
-        house.ask("cron.get", id=id)
+        server.ask("cron.get", id=id)
 
 
 @pytest.mark.parametrize(

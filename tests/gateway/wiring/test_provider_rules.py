@@ -52,7 +52,7 @@ def told(request: Request) -> str:
 
 
 @contextmanager
-def house(folder: Path, config: dict[str, Any], **scripts: Step | Script | list[Step | Script]) -> Iterator[House]:
+def server(folder: Path, config: dict[str, Any], **scripts: Step | Script | list[Step | Script]) -> Iterator[House]:
     with ExitStack() as stack:
         models: dict[str, FakeModel] = {}
         for name in ("fake", "other", "openai"):
@@ -88,20 +88,20 @@ NAMED = [
 def test_a_rule_binds_however_the_model_is_named(
     tmp_path: Path, rule: str, agent: dict[str, Any], asked: dict[str, Any], answers: str
 ) -> None:
-    with house(tmp_path, ruled(rule, agent)) as made:
+    with server(tmp_path, ruled(rule, agent)) as made:
         assert made.run(**asked) == "ok"
         assert {name: made.offered(name) for name in made.models if made.models[name].requests} == {answers: [False]}
 
 
 def test_a_rule_for_another_provider_binds_nobody_else(tmp_path: Path) -> None:
-    with house(tmp_path, ruled("other", {"model": FIRST})) as made:
+    with server(tmp_path, ruled("other", {"model": FIRST})) as made:
         assert made.run() == "ok"
         assert made.offered("fake") == [True]
 
 
 @pytest.mark.parametrize("named", [{"model": SECOND}, {"model": "m-2", "provider": "other"}])
 def test_a_sessions_model_counts_with_its_provider(tmp_path: Path, named: dict[str, str]) -> None:
-    with house(tmp_path, ruled("other", {"model": FIRST})) as made:
+    with server(tmp_path, ruled("other", {"model": FIRST})) as made:
         made.world.ask("sessions.patch", key="own", **named)
         assert made.run(sessionKey="own") == "ok"
         assert made.offered("other") == [False]
@@ -114,14 +114,14 @@ FALLBACKS = {"model": {"primary": FIRST, "fallbacks": [SECOND]}}
 
 @pytest.mark.parametrize("rule", ["other", "fake", SECOND])
 def test_a_model_that_steps_in_is_under_its_own_rules_too(tmp_path: Path, rule: str) -> None:
-    with house(tmp_path, ruled(rule, FALLBACKS), fake=Step(status=500), other=say("ho")) as made:
+    with server(tmp_path, ruled(rule, FALLBACKS), fake=Step(status=500), other=say("ho")) as made:
         assert made.run() == "ok"
         assert (made.offered("fake"), made.offered("other")) == ([False], [False])
 
 
 def test_a_tool_that_one_of_the_models_may_not_use_is_not_called_by_the_other(tmp_path: Path) -> None:
     steps: list[Step | Script] = [call("agents_list"), say("done")]
-    with house(tmp_path, ruled("other", FALLBACKS), fake=steps) as made:
+    with server(tmp_path, ruled("other", FALLBACKS), fake=steps) as made:
         assert made.run() == "ok"
         assert "agents_list is refused" in told(made.models["fake"].requests[1])
 
@@ -146,7 +146,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
 def test_a_run_does_not_change_the_model_its_rules_go_by(tmp_path: Path, change: Step) -> None:
     steps: list[Step | Script] = [change, call("agents_list"), say("done")]
-    with house(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=steps) as made:
+    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=steps) as made:
         assert made.run(sessionKey="own") == "ok"
         requests = made.models["fake"].requests
         assert "may not change" in told(requests[1])
@@ -162,7 +162,7 @@ def test_without_rules_by_provider_a_run_may_choose_a_model(tmp_path: Path) -> N
     same = f"{FIRST.partition('/')[0]}/another"
     steps: list[Step | Script] = [patching({"primary": same}), call("session_status", model=SECOND), say("done")]
     config = {"agents": {"defaults": {"model": {"primary": FIRST}}}, "tools": {"byProvider": {}}}
-    with house(tmp_path, config, fake=steps) as made:
+    with server(tmp_path, config, fake=steps) as made:
         assert made.run(sessionKey="own") == "ok"
         assert "may not change" not in told(made.models["fake"].requests[1])
         assert "may not change" not in told(made.models["fake"].requests[2])
@@ -183,7 +183,7 @@ def test_what_a_person_changes_meanwhile_frees_no_run_that_goes(tmp_path: Path, 
                 person.configure(agents={"defaults": {"model": {"primary": SECOND}}})
         return call("agents_list")
 
-    with house(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
+    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
         assert made.run(sessionKey="own") == "ok"
         assert made.offered("fake") == [False, False]
         assert "agents_list is refused" in told(made.models["fake"].requests[1])
@@ -199,7 +199,7 @@ def test_new_rules_bind_a_run_that_goes(tmp_path: Path) -> None:
             person.configure(tools={"byProvider": {"fake": DENY}})
         return call("agents_list")
 
-    with house(tmp_path, ruled("other", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
+    with server(tmp_path, ruled("other", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
         assert made.run() == "ok"
         assert made.offered("fake") == [True, False]
         assert "agents_list is refused" in told(made.models["fake"].requests[1])
@@ -212,7 +212,7 @@ def test_what_a_run_starts_with_another_model_stays_under_its_rules(tmp_path: Pa
     steps: list[Step | Script] = [call("sessions_spawn", task="look", model=SECOND), say("done")]
     config = ruled("fake", {"model": FIRST})
     config["tools"] |= {"subagents": {"tools": {"alsoAllow": ["agents_list"]}}}
-    with house(tmp_path, config, fake=steps) as made:
+    with server(tmp_path, config, fake=steps) as made:
         assert made.run() == "ok"
         assert offers(made.models["other"].wait_for(1)) is False
 
@@ -226,7 +226,7 @@ def test_a_job_that_a_run_plans_with_another_model_stays_under_its_rules(tmp_pat
         "name": "later",
     }
     steps: list[Step | Script] = [call("cron", action="add", job=job), say("done")]
-    with house(tmp_path, ruled("fake", {"model": "openai/x" if own else FIRST}), fake=steps) as made:
+    with server(tmp_path, ruled("fake", {"model": "openai/x" if own else FIRST}), fake=steps) as made:
         if own:
             made.world.ask("sessions.patch", key="own", **own)
         assert made.run(sessionKey="own") == "ok"

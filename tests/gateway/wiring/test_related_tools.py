@@ -42,53 +42,59 @@ def key(agent: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
 
-def doors(house: World, agent: str) -> dict[str, Ask]:
+def entry_points(running_gateway: World, agent: str) -> dict[str, Ask]:
     """Every way to a message action for whoever is in the agent's conversation."""
     asked = {"sessionKey": key(agent), "channel": "local", "accountId": "default", "to": TO, "threadId": OWN}
-    token = house.ask("attach.grant", **asked, senderIsOwner=False)["token"]
+    token = running_gateway.ask("attach.grant", **asked, senderIsOwner=False)["token"]
     place = SessionAddress(session=key(agent), channel="local", account="default", to=TO, thread=OWN)
-    return {**by_methods(house, "grant", None, token), **by_methods(house, "acting", place), **by_tool(house, agent)}
+    return {
+        **by_methods(running_gateway, "grant", None, token),
+        **by_methods(running_gateway, "acting", place),
+        **by_tool(running_gateway, agent),
+    }
 
 
-def by_methods(house: World, who: str, place: SessionAddress | None, token: str | None = None) -> dict[str, Ask]:
+def by_methods(
+    running_gateway: World, who: str, place: SessionAddress | None, token: str | None = None
+) -> dict[str, Ask]:
     def action(action: str, params: Json) -> object:
-        with seated(house, place, token=token) as seat:
+        with seated(running_gateway, place, token=token) as seat:
             return seat.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
 
     def old(action: str, params: Json) -> object:
-        with seated(house, place, token=token) as seat:
+        with seated(running_gateway, place, token=token) as seat:
             return seat.ask(f"message:{action}", channel="local", **{"target": TO, **params})
 
     def send(action: str, params: Json) -> object:
-        with seated(house, place, token=token) as seat:
+        with seated(running_gateway, place, token=token) as seat:
             return seat.ask("send", channel="local", idempotencyKey=os.urandom(8).hex(), to=TO, **params)
 
     return {f"{who} message.action": action, f"{who} message:": old, f"{who} send": send}
 
 
-def by_tool(house: World, agent: str) -> dict[str, Ask]:
+def by_tool(running_gateway: World, agent: str) -> dict[str, Ask]:
     def given(action: str, params: Json) -> Json:
         return {"action": action, "channel": "local", "target": TO, **params}
 
     def invoked(action: str, params: Json) -> object:
-        told = house.invoke("message", key(agent), **given(action, params))
+        told = running_gateway.invoke("message", key(agent), **given(action, params))
         return done(str(told.get("error", {}).get("message", told)), told["ok"])
 
     def mcp(action: str, params: Json) -> object:
-        told = house.mcp("tools/call", key(agent), name="message", arguments=given(action, params))["result"]
+        told = running_gateway.mcp("tools/call", key(agent), name="message", arguments=given(action, params))["result"]
         return done(told["content"][0]["text"], not told.get("isError"))
 
     def posted(action: str, params: Json) -> object:
-        told = house.post("message", key(agent), **given(action, params))
+        told = running_gateway.post("message", key(agent), **given(action, params))
         return done(str(told.json), told.status == 200)
 
     def run(action: str, params: Json) -> object:
-        said = house.say(key(agent), f"!tool message {json.dumps(given(action, params))}")
+        said = running_gateway.say(key(agent), f"!tool message {json.dumps(given(action, params))}")
         return done(said, "is refused" not in said)
 
     return {"tools.invoke": invoked, "/tools/invoke": posted, "/mcp": mcp, "run": run}
@@ -100,7 +106,7 @@ def done(said: str, ok: bool) -> str:
     return said
 
 
-DOORS = [
+ENTRY_POINTS = [
     "grant message.action", "grant message:", "grant send", "acting message.action", "acting message:", "acting send",
     "tools.invoke", "/tools/invoke", "/mcp", "run",
 ]  # fmt: skip
@@ -127,21 +133,23 @@ OTHERS: list[tuple[str, Json, str]] = [
 
 
 @pytest.mark.parametrize("agent", ["plain", "listed"])
-@pytest.mark.parametrize("door", DOORS)
-def test_a_refused_tools_work_is_not_done_by_another(house: World, agent: str, door: str) -> None:
-    ask = doors(house, agent)[door]
-    before = house.ask("local.read", conversation=TO, limit=500)["messages"]
-    rows = FLAT if "send" in door else [*FLAT, *OTHERS] if door != "run" else [FLAT[0], FLAT[2], OTHERS[6]]
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+def test_a_refused_tools_work_is_not_done_by_another(running_gateway: World, agent: str, entry_point: str) -> None:
+    ask = entry_points(running_gateway, agent)[entry_point]
+    before = running_gateway.ask("local.read", conversation=TO, limit=500)["messages"]
+    rows = (
+        FLAT if "send" in entry_point else [*FLAT, *OTHERS] if entry_point != "run" else [FLAT[0], FLAT[2], OTHERS[6]]
+    )
     for action, params, tool in rows:
         with pytest.raises(Refused, match=f"{tool} is refused"):
             ask(action, params)
-    assert house.ask("local.read", conversation=TO, limit=500)["messages"] == before
+    assert running_gateway.ask("local.read", conversation=TO, limit=500)["messages"] == before
 
 
 @pytest.mark.parametrize("agent", ["free", "plain", "listed"])
-@pytest.mark.parametrize("door", [door for door in DOORS if "send" not in door])
-def test_what_is_allowed_is_done(house: World, agent: str, door: str) -> None:
-    ask = doors(house, agent)[door]
+@pytest.mark.parametrize("entry_point", [entry_point for entry_point in ENTRY_POINTS if "send" not in entry_point])
+def test_what_is_allowed_is_done(running_gateway: World, agent: str, entry_point: str) -> None:
+    ask = entry_points(running_gateway, agent)[entry_point]
     ask("send", {"message": "x"})
     ask("send", {"message": "x", "target": "elsewhere"})
     ask("reply", {"message": "x", "target": TO})
@@ -149,7 +157,7 @@ def test_what_is_allowed_is_done(house: World, agent: str, door: str) -> None:
     if agent == "free":
         for action, params, _ in (*FLAT, *OTHERS):
             ask(action, params)
-    elif door.startswith(("grant", "acting")):  # these are told in which thread they are
+    elif entry_point.startswith(("grant", "acting")):  # these are told in which thread they are
         ask("send", {"message": "x", "target": TO, "threadId": OWN})
 
 
@@ -166,14 +174,14 @@ ELSEWHERE: list[tuple[str, Json]] = [
 """Words for another conversation, which are `message_send`."""
 
 
-@pytest.mark.parametrize("door", ["grant message.action", "grant message:", "acting message.action", "/mcp"])
-def test_words_for_another_conversation_are_a_message_sent(house: World, door: str) -> None:
-    ask = doors(house, "home")[door]
+@pytest.mark.parametrize("entry_point", ["grant message.action", "grant message:", "acting message.action", "/mcp"])
+def test_words_for_another_conversation_are_a_message_sent(running_gateway: World, entry_point: str) -> None:
+    ask = entry_points(running_gateway, "home")[entry_point]
     for action, params in ELSEWHERE:
         with pytest.raises(Refused, match="message_send is refused"):
             ask(action, params)
-    assert house.ask("local.read", conversation="far", limit=500)["messages"] == []
-    if door != "/mcp":
+    assert running_gateway.ask("local.read", conversation="far", limit=500)["messages"] == []
+    if entry_point != "/mcp":
         for action, params in (
             ("reply", {"message": "x", "target": TO}),
             ("broadcast", {"message": "x", "targets": [TO, f"local:{TO}"]}),
@@ -183,9 +191,9 @@ def test_words_for_another_conversation_are_a_message_sent(house: World, door: s
             ask(action, params)
 
 
-def test_an_answer_to_a_message_is_a_reply(house: World) -> None:
-    for door in ("grant message.action", "acting message.action", "/mcp"):
-        ask = doors(house, "mute")[door]
+def test_an_answer_to_a_message_is_a_reply(running_gateway: World) -> None:
+    for entry_point in ("grant message.action", "acting message.action", "/mcp"):
+        ask = entry_points(running_gateway, "mute")[entry_point]
         ask("send", {"message": "x"})
         for action in ("send", "sendAttachment", "thread-reply"):
             asked = {"message": "x", "file": DATA, "threadId": OWN, "replyTo": "1"}
@@ -193,9 +201,9 @@ def test_an_answer_to_a_message_is_a_reply(house: World) -> None:
                 ask(action, asked)
 
 
-def test_the_list_shows_the_parameters_that_may_be_given(house: World) -> None:
+def test_the_list_shows_the_parameters_that_may_be_given(running_gateway: World) -> None:
     def shown(agent: str, tool: str) -> set[str]:
-        tools = house.mcp("tools/list", key(agent))["result"]["tools"]
+        tools = running_gateway.mcp("tools/list", key(agent))["result"]["tools"]
         return set(next(one for one in tools if one["name"] == tool)["inputSchema"]["properties"])
 
     assert {"media", "effectId", "replyTo", "threadId"} <= shown("free", "message")
@@ -208,13 +216,13 @@ def test_the_list_shows_the_parameters_that_may_be_given(house: World) -> None:
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_the_tool_server_lists_and_sends_alike(house: World, tmp_path: Path, granted: bool) -> None:
+def test_the_tool_server_lists_and_sends_alike(running_gateway: World, tmp_path: Path, granted: bool) -> None:
     more = {"SESSION_KEY": key("plain"), "CHANNEL": "local", "TO": TO, "ACCOUNT_ID": "default"}
-    token = house.served.token
+    token = running_gateway.served.token
     if granted:
-        made = house.ask("attach.grant", sessionKey=key("plain"), channel="local", to=TO, senderIsOwner=False)
+        made = running_gateway.ask("attach.grant", sessionKey=key("plain"), channel="local", to=TO, senderIsOwner=False)
         token, more["TOOLS"] = made["token"], " ".join(made["tools"])
-    with server(environment(house.served.ws, token, tmp_path / "effects", **more)) as peer:
+    with server(environment(running_gateway.served.ws, token, tmp_path / "effects", **more)) as peer:
         introduce(peer)
         tools = peer.ask("tools/list", {}, id="list")["result"]["tools"]
         (send,) = [tool for tool in tools if tool["name"] == "message_send"]
@@ -228,21 +236,21 @@ def test_the_tool_server_lists_and_sends_alike(house: World, tmp_path: Path, gra
         assert peer.hang_up() == 0
 
 
-def test_a_refusal_by_what_is_done_is_on_record(house: World) -> None:
+def test_a_refusal_by_what_is_done_is_on_record(running_gateway: World) -> None:
     with pytest.raises(Refused):
-        doors(house, "plain")["grant message.action"]("send", {"message": "on record", "media": DATA})
+        entry_points(running_gateway, "plain")["grant message.action"]("send", {"message": "on record", "media": DATA})
 
     def outcomes() -> set[str]:
-        records = house.ask("audit.list", limit=100)["records"]
+        records = running_gateway.ask("audit.list", limit=100)["records"]
         return {one["outcome"] for one in records if one["sessionKey"] == key("plain")}
 
     assert comes(lambda: "tool_denied" in outcomes())
 
 
-def test_listing_sessions_with_their_messages_is_reading_them(house: World) -> None:
-    assert "sessions" in house.tool(key("home"), "sessions_list")
-    assert "sessions_history is refused" in house.say(key("home"), '!tool sessions_list {"messageLimit": 3}')
-    assert "sessions" in house.tool(key("free"), "sessions_list", messageLimit=3)
+def test_listing_sessions_with_their_messages_is_reading_them(running_gateway: World) -> None:
+    assert "sessions" in running_gateway.tool(key("home"), "sessions_list")
+    assert "sessions_history is refused" in running_gateway.say(key("home"), '!tool sessions_list {"messageLimit": 3}')
+    assert "sessions" in running_gateway.tool(key("free"), "sessions_list", messageLimit=3)
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
@@ -255,22 +263,26 @@ JOB: Json = {
 }
 
 
-@pytest.mark.parametrize("door", ["grant", "acting", "tools.invoke"])
-def test_a_job_that_tells_its_result_elsewhere_sends_a_message(house: World, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["grant", "acting", "tools.invoke"])
+def test_a_job_that_tells_its_result_elsewhere_sends_a_message(running_gateway: World, entry_point: str) -> None:
     place = SessionAddress(session=key("home"), channel="local", account="default", to=TO, thread=OWN)
-    token = house.ask(
+    token = running_gateway.ask(
         "attach.grant", sessionKey=key("home"), channel="local", accountId="default", to=TO, threadId=OWN
     )["token"]
 
     def ask(method: str, **params: Any) -> Any:
-        if door == "tools.invoke":
-            told = house.invoke("cron", key("home"), action=method, **params)
+        if entry_point == "tools.invoke":
+            told = running_gateway.invoke("cron", key("home"), action=method, **params)
             if not told["ok"]:
                 raise Refused({"message": told["error"]["message"], "code": "FORBIDDEN"})
             return json.loads(told["output"]["content"][0]["text"])
         flat = params.get("job", params)
         flat = {("id" if name == "jobId" else name): value for name, value in flat.items()}
-        with seated(house, place if door == "acting" else None, token=None if door == "acting" else token) as seat:
+        with seated(
+            running_gateway,
+            place if entry_point == "acting" else None,
+            token=None if entry_point == "acting" else token,
+        ) as seat:
             return seat.ask(f"cron.{method}", **flat)
 
     def to(place: str, **more: Any) -> Json:
@@ -281,26 +293,26 @@ def test_a_job_that_tells_its_result_elsewhere_sends_a_message(house: World, doo
     with pytest.raises(Refused, match="message_send is refused"):
         ask("add", job=JOB | {"failureAlert": {"channel": "local", "to": "far"}})
     ask("add", job=JOB | {"delivery": {"mode": "none"}})
-    if door != "tools.invoke":  # which knows of no conversation of its own
+    if entry_point != "tools.invoke":  # which knows of no conversation of its own
         ask("add", job=JOB | to(TO, threadId=OWN))
-    declared = JOB | {"declarationKey": f"d {door}", "delivery": {"mode": "none"}}
+    declared = JOB | {"declarationKey": f"d {entry_point}", "delivery": {"mode": "none"}}
     assert ask("add", job=declared)["created"] is True
     assert ask("add", job=declared)["updated"] is False
     with pytest.raises(Refused, match="cron_update is refused"):
         ask("add", job=declared | {"payload": {"kind": "agentTurn", "message": "far"}})
 
 
-def test_a_job_is_not_changed_to_tell_its_result_elsewhere(house: World) -> None:
+def test_a_job_is_not_changed_to_tell_its_result_elsewhere(running_gateway: World) -> None:
     """By one that may change jobs, and may not send."""
-    house.configure(tools={"deny": ["message_send"]})
+    running_gateway.configure(tools={"deny": ["message_send"]})
     try:
-        made = house.ask("cron.add", **JOB, delivery={"mode": "none"})
+        made = running_gateway.ask("cron.add", **JOB, delivery={"mode": "none"})
         place = SessionAddress(session=key("free"), channel="local", account="default", to=TO)
-        with seated(house, place) as seat:
+        with seated(running_gateway, place) as seat:
             elsewhere = {"delivery": {"mode": "announce", "channel": "local", "to": "far"}}
             with pytest.raises(Refused, match="message_send is refused"):
                 seat.ask("cron.update", id=made["id"], patch=elsewhere)
             seat.ask("cron.update", id=made["id"], patch={"name": "renamed"})
-            house.ask("cron.update", id=made["id"], patch=elsewhere)
+            running_gateway.ask("cron.update", id=made["id"], patch=elsewhere)
     finally:
-        house.configure(tools={})
+        running_gateway.configure(tools={})

@@ -18,29 +18,29 @@ MALLORYS = "agent:main:local:direct:mallory"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         yield made
 
 
 @contextlib.contextmanager
-def run_of(house: World, session: str, *, owner: bool) -> Iterator[World]:
-    token = house.ask("attach.grant", sessionKey=session, senderIsOwner=owner)["token"]
-    with joined(house.served, token=token) as made:
+def run_of(server: World, session: str, *, owner: bool) -> Iterator[World]:
+    token = server.ask("attach.grant", sessionKey=session, senderIsOwner=owner)["token"]
+    with joined(server.served, token=token) as made:
         yield made
 
 
-def heard(house: World, conversation: str, text: str) -> str:
-    sent = house.ask("local.send", conversation=conversation, sender={"id": conversation}, text=text)
-    house.answer(sent["runId"])
+def heard(server: World, conversation: str, text: str) -> str:
+    sent = server.ask("local.send", conversation=conversation, sender={"id": conversation}, text=text)
+    server.answer(sent["runId"])
     return str(sent["runId"])
 
 
 @pytest.mark.parametrize("owner", [False, True])
-def test_a_run_out_of_sight_is_not_told_of_whoever_knows_its_id(house: World, owner: bool) -> None:
-    alices = heard(house, "alice", "!say ALICE-4711")
-    own = heard(house, "mallory", "!say mine")
-    with run_of(house, MALLORYS, owner=owner) as mallory:
+def test_a_run_out_of_sight_is_not_told_of_whoever_knows_its_id(server: World, owner: bool) -> None:
+    alices = heard(server, "alice", "!say ALICE-4711")
+    own = heard(server, "mallory", "!say mine")
+    with run_of(server, MALLORYS, owner=owner) as mallory:
         with pytest.raises(Refused, match="out of sight") as refused:
             mallory.ask("agent.wait", runId=alices, timeoutMs=1000)
         assert "alice" not in str(refused.value)
@@ -56,18 +56,18 @@ IDS = [
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_no_client_gives_a_run_an_id_of_the_houses(house: World, id: str) -> None:
+def test_no_client_gives_a_run_an_id_of_the_houses(server: World, id: str) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("agent", {"sessionKey": MALLORYS, "message": "x", "idempotencyKey": id}),
         ("chat.send", {"sessionKey": MALLORYS, "message": "x", "idempotencyKey": id}),
         ("sessions.send", {"key": MALLORYS, "message": "x", "idempotencyKey": id}),
         ("sessions.steer", {"key": MALLORYS, "message": "x", "idempotencyKey": id}),
     ]
-    with joined(house.served, "operator.read", "operator.write") as writer:
+    with joined(server.served, "operator.read", "operator.write") as writer:
         for method, params in calls:
             with pytest.raises(Refused, match="ids of the gateway's own runs"):
                 writer.ask(method, **params)
-    with run_of(house, MALLORYS, owner=False) as mallory, pytest.raises(Refused, match="the gateway's own runs"):
+    with run_of(server, MALLORYS, owner=False) as mallory, pytest.raises(Refused, match="the gateway's own runs"):
         mallory.ask("agent", message="x", idempotencyKey=id)
 
 

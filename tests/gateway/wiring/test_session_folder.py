@@ -21,20 +21,20 @@ def test_only_the_owners_runs_send_files_of_a_sessions_folder(tmp_path: Path) ->
     state, project = project_in(tmp_path)
     letter = {"action": "send", "message": "here", "media": str(project / "notes.txt")}
     order = f"!tool message {json.dumps(letter)}"
-    with world(state, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}}) as house:
-        told(house, "hi")
-        house.ask("sessions.patch", key=GROUP, cwd=str(project))
-        assert "files are sent from" in demo(house, order, sender=MALLORY)
-        assert '"sent"' in demo(house, order)
+    with world(state, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}}) as server:
+        told(server, "hi")
+        server.ask("sessions.patch", key=GROUP, cwd=str(project))
+        assert "files are sent from" in demo(server, order, sender=MALLORY)
+        assert '"sent"' in demo(server, order)
 
 
 def test_only_the_owners_runs_are_told_of_a_sessions_folder(tmp_path: Path) -> None:
     state, project = project_in(tmp_path)
-    with FakeModel(say("one"), say("two")) as model, world(state, behind("openai", model)) as house:
-        house.ask("sessions.create", key=GROUP)
-        house.ask("sessions.patch", key=GROUP, cwd=str(project))
-        told(house, "hi", sender=MALLORY)
-        told(house, "hi")
+    with FakeModel(say("one"), say("two")) as model, world(state, behind("openai", model)) as server:
+        server.ask("sessions.create", key=GROUP)
+        server.ask("sessions.patch", key=GROUP, cwd=str(project))
+        told(server, "hi", sender=MALLORY)
+        told(server, "hi")
         mallorys, owners = (json.dumps(model.wait_for(n).body) for n in (1, 2))
     assert [word in mallorys for word in ("PROJECT-RULES", str(project))] == [False, False]
     assert "PROJECT-RULES" in owners

@@ -16,8 +16,8 @@ from .test_gateway import WAIT, Served, environment, serving
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("state")) as house:
-        yield house
+    with serving(tmp_path_factory.mktemp("state")) as gateway:
+        yield gateway
 
 
 def ask(served: Served, method: str, params: Any = None, *words: str) -> Any:
@@ -107,26 +107,26 @@ def test_health_counts_sessions(served: Served) -> None:
 
 
 def test_it_restarts_in_place_and_remembers(tmp_path: Path) -> None:
-    with serving(tmp_path) as house:
-        ask(house, "agent", {"message": "!say kept", "idempotencyKey": "r1", "sessionKey": "main"}, "--final")
-        pid = ask(house, "status")["pid"]
-        assert ask(house, "gateway.restart.request", {"reason": "test"})["status"] == "scheduled"
-        assert read_line(house.child).startswith(b"state")  # the rest of what it said at its first start
-        again = Served(house.child, tmp_path)  # it says so again once it answers again
-        assert again.port == house.port
+    with serving(tmp_path) as gateway:
+        ask(gateway, "agent", {"message": "!say kept", "idempotencyKey": "r1", "sessionKey": "main"}, "--final")
+        pid = ask(gateway, "status")["pid"]
+        assert ask(gateway, "gateway.restart.request", {"reason": "test"})["status"] == "scheduled"
+        assert read_line(gateway.child).startswith(b"state")  # the rest of what it said at its first start
+        again = Served(gateway.child, tmp_path)  # it says so again once it answers again
+        assert again.port == gateway.port
         assert ask(again, "status")["pid"] == pid
         history = ask(again, "chat.history", {"sessionKey": "main"})
         assert [message["role"] for message in history["messages"]] == ["user", "assistant"]
 
 
 def test_agents_of_the_config_are_there_without_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path) as house:
-        got = ask(house, "config.get")
+    with serving(tmp_path) as gateway:
+        got = ask(gateway, "config.get")
         assert not got["exists"]
         patch = {"raw": json.dumps({"agents": {"list": [{"id": "one"}, {"id": "two", "default": True}]}})}
-        assert ask(house, "config.patch", patch)["sentinel"]["payload"]["stats"]["requiresRestart"] is False
-        assert ask(house, "agents.list")["defaultId"] == "two"
-        answer = ask(house, "agent", {"message": "!say hi", "idempotencyKey": "a1", "agentId": "one"}, "--final")
+        assert ask(gateway, "config.patch", patch)["sentinel"]["payload"]["stats"]["requiresRestart"] is False
+        assert ask(gateway, "agents.list")["defaultId"] == "two"
+        answer = ask(gateway, "agent", {"message": "!say hi", "idempotencyKey": "a1", "agentId": "one"}, "--final")
         assert answer["result"]["payloads"][0]["text"] == "hi"
 
 

@@ -54,7 +54,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
         for key in (MAIN, GROUP, FREE):
             made.say(key, "!say hi")
@@ -74,16 +74,16 @@ def outcome(text: str) -> str:
     return "refused" if "is refused" in text else "done"
 
 
-def said_by(house: World, key: str) -> str:
+def said_by(server: World, key: str) -> str:
     """What the first run of a session answered."""
-    assert comes(lambda: any(house.texts(key)))
-    return " ".join(house.texts(key))
+    assert comes(lambda: any(server.texts(key)))
+    return " ".join(server.texts(key))
 
 
-def fired(house: World, job: str) -> str:
-    house.ask("cron.run", id=job)
-    assert comes(lambda: bool(house.ask("cron.runs", id=job)["entries"]))
-    return json.dumps(house.ask("cron.runs", id=job)["entries"])
+def fired(server: World, job: str) -> str:
+    server.ask("cron.run", id=job)
+    assert comes(lambda: bool(server.ask("cron.runs", id=job)["entries"]))
+    return json.dumps(server.ask("cron.runs", id=job)["entries"])
 
 
 def planned(**more: Any) -> dict[str, Any]:
@@ -91,46 +91,46 @@ def planned(**more: Any) -> dict[str, Any]:
     return {"name": unique(), "schedule": YEARLY, "payload": payload, "delivery": {"mode": "none"}, **more}
 
 
-def spawned(house: World, ask: Ask) -> str:
-    return said_by(house, ask("sessions.spawn", task=ORDER, sessionKey=MAIN)["childSessionKey"])
+def spawned(server: World, ask: Ask) -> str:
+    return said_by(server, ask("sessions.spawn", task=ORDER, sessionKey=MAIN)["childSessionKey"])
 
 
-def spawned_with_another_model(house: World, ask: Ask) -> str:
+def spawned_with_another_model(server: World, ask: Ask) -> str:
     told = ask("sessions.spawn", task=ORDER, sessionKey=MAIN, model="a/one")
-    return said_by(house, told["childSessionKey"])
+    return said_by(server, told["childSessionKey"])
 
 
-def told_another_session(house: World, ask: Ask) -> str:
+def told_another_session(server: World, ask: Ask) -> str:
     run = ask("agent", sessionKey=MAIN, message=ORDER, idempotencyKey=unique())["runId"]
-    return house.answer(run)
+    return server.answer(run)
 
 
-def planned_a_job(house: World, ask: Ask) -> str:
-    return fired(house, ask("cron.add", **planned())["id"])
+def planned_a_job(server: World, ask: Ask) -> str:
+    return fired(server, ask("cron.add", **planned())["id"])
 
 
-def planned_a_job_in_another_session(house: World, ask: Ask) -> str:
-    return fired(house, ask("cron.add", **planned(sessionTarget=f"session:{FREE}"))["id"])
+def planned_a_job_in_another_session(server: World, ask: Ask) -> str:
+    return fired(server, ask("cron.add", **planned(sessionTarget=f"session:{FREE}"))["id"])
 
 
-def changed_a_persons_job(house: World, ask: Ask) -> str:
-    job = house.ask("cron.add", **planned(payload={"kind": "agentTurn", "message": "!say hi"}))["id"]
+def changed_a_persons_job(server: World, ask: Ask) -> str:
+    job = server.ask("cron.add", **planned(payload={"kind": "agentTurn", "message": "!say hi"}))["id"]
     ask("cron.update", id=job, patch={"payload": {"kind": "agentTurn", "message": ORDER}})
-    return fired(house, job)
+    return fired(server, job)
 
 
-def _heard_in_main(house: World, job: str) -> str:
-    return fired(house, job) + house.say(MAIN, "what is new?")
+def _heard_in_main(server: World, job: str) -> str:
+    return fired(server, job) + server.say(MAIN, "what is new?")
 
 
-def left_words_for_the_owners_next_prompt(house: World, ask: Ask) -> str:
-    return _heard_in_main(house, ask("cron.add", **planned(**EVENT))["id"])
+def left_words_for_the_owners_next_prompt(server: World, ask: Ask) -> str:
+    return _heard_in_main(server, ask("cron.add", **planned(**EVENT))["id"])
 
 
-def changed_words_a_person_left(house: World, ask: Ask) -> str:
-    job = house.ask("cron.add", **planned(**EVENT | {"payload": {"kind": "systemEvent", "text": "hi"}}))["id"]
+def changed_words_a_person_left(server: World, ask: Ask) -> str:
+    job = server.ask("cron.add", **planned(**EVENT | {"payload": {"kind": "systemEvent", "text": "hi"}}))["id"]
     ask("cron.update", id=job, patch={"payload": {"kind": "systemEvent", "text": ORDER}})
-    return _heard_in_main(house, job)
+    return _heard_in_main(server, job)
 
 
 DEEDS = [
@@ -151,75 +151,75 @@ BOUND = {GROUP: "refused", MODELLED: "refused", FREE: "done"}
 @pytest.mark.parametrize("session", BOUND)
 @pytest.mark.parametrize("credential", ["the gateway's token", "a grant by the key alone"])
 def test_the_rules_of_a_session_hold_for_what_is_started_there(
-    house: World, credential: str, session: str, deed: Callable[[World, Ask], str]
+    server: World, credential: str, session: str, deed: Callable[[World, Ask], str]
 ) -> None:
     granted = credential.startswith("a grant")
-    token = house.ask("attach.grant", sessionKey=session)["token"] if granted else None
-    with seated(house, None if granted else SessionAddress(session=session), token=token) as seat:
-        assert outcome(deed(house, seat.ask)) == BOUND[session]
+    token = server.ask("attach.grant", sessionKey=session)["token"] if granted else None
+    with seated(server, None if granted else SessionAddress(session=session), token=token) as seat:
+        assert outcome(deed(server, seat.ask)) == BOUND[session]
 
 
-def by_mcp(house: World, session: str, tool: str, arguments: Any) -> Any:
-    told = house.mcp("tools/call", quote(session), name=tool, arguments=arguments)["result"]
+def by_mcp(server: World, session: str, tool: str, arguments: Any) -> Any:
+    told = server.mcp("tools/call", quote(session), name=tool, arguments=arguments)["result"]
     return json.loads(told["content"][0]["text"])
 
 
-def by_invoke(house: World, session: str, tool: str, arguments: Any) -> Any:
-    return json.loads(house.invoke(tool, session, **arguments)["output"]["content"][0]["text"])
+def by_invoke(server: World, session: str, tool: str, arguments: Any) -> Any:
+    return json.loads(server.invoke(tool, session, **arguments)["output"]["content"][0]["text"])
 
 
-def by_post(house: World, session: str, tool: str, arguments: Any) -> Any:
-    return json.loads(house.post(tool, session, **arguments).json["result"]["content"][0]["text"])
+def by_post(server: World, session: str, tool: str, arguments: Any) -> Any:
+    return json.loads(server.post(tool, session, **arguments).json["result"]["content"][0]["text"])
 
 
 Use = Callable[[World, str, str, Any], Any]
 
 
-def tool_spawns(house: World, session: str, use: Use) -> str:
-    return said_by(house, use(house, session, "sessions_spawn", {"task": ORDER})["childSessionKey"])
+def tool_spawns(server: World, session: str, use: Use) -> str:
+    return said_by(server, use(server, session, "sessions_spawn", {"task": ORDER})["childSessionKey"])
 
 
-def tool_sends(house: World, session: str, use: Use) -> str:
+def tool_sends(server: World, session: str, use: Use) -> str:
     asked = {"sessionKey": MAIN, "message": ORDER, "timeoutSeconds": 60}
-    return json.dumps(use(house, session, "sessions_send", asked))
+    return json.dumps(use(server, session, "sessions_send", asked))
 
 
-def tool_plans(house: World, session: str, use: Use) -> str:
-    return fired(house, use(house, session, "cron", {"action": "add", "job": planned()})["id"])
+def tool_plans(server: World, session: str, use: Use) -> str:
+    return fired(server, use(server, session, "cron", {"action": "add", "job": planned()})["id"])
 
 
-def tool_wakes(house: World, session: str, use: Use) -> str:
-    before = len(house.texts(session))
-    use(house, session, "cron", {"action": "wake", "text": ORDER, "mode": "now"})
-    assert comes(lambda: len(house.texts(session)) > before and bool(house.texts(session)[-1]))
-    return house.texts(session)[-1]
+def tool_wakes(server: World, session: str, use: Use) -> str:
+    before = len(server.texts(session))
+    use(server, session, "cron", {"action": "wake", "text": ORDER, "mode": "now"})
+    assert comes(lambda: len(server.texts(session)) > before and bool(server.texts(session)[-1]))
+    return server.texts(session)[-1]
 
 
 @pytest.mark.parametrize("deed", [tool_spawns, tool_sends, tool_plans, tool_wakes])
 @pytest.mark.parametrize("session", BOUND)
 @pytest.mark.parametrize("use", [by_mcp, by_invoke, by_post])
 def test_the_rules_hold_for_what_its_tools_start_at_every_door(
-    house: World, use: Use, session: str, deed: Callable[[World, str, Use], str]
+    server: World, use: Use, session: str, deed: Callable[[World, str, Use], str]
 ) -> None:
-    assert outcome(deed(house, session, use)) == BOUND[session]
+    assert outcome(deed(server, session, use)) == BOUND[session]
 
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED])
-def test_the_rules_come_along_through_a_session_that_has_none(house: World, session: str) -> None:
+def test_the_rules_come_along_through_a_session_that_has_none(server: World, session: str) -> None:
     """What was told in a session without rules tells the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
-    with seated(house, SessionAddress(session=session)) as seat:
+    with seated(server, SessionAddress(session=session)) as seat:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
         run = seat.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
-    assert outcome(house.answer(run)) == "refused"
+    assert outcome(server.answer(run)) == "refused"
 
 
-def test_depth_counts_from_the_session_acted_in_whichever_is_named(house: World) -> None:
+def test_depth_counts_from_the_session_acted_in_whichever_is_named(server: World) -> None:
     below = MAIN
     for _ in range(2):
-        below = house.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
-    assert house.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
-    with seated(house, SessionAddress(session=below)) as seat:
+        below = server.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
+    assert server.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
+    with seated(server, SessionAddress(session=below)) as seat:
         told = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
     assert told["status"] == "forbidden", told
 
@@ -235,38 +235,38 @@ PATCHES: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(house: World, session: str | None, method: str, **params: Any) -> str:
+def asked(server: World, session: str | None, method: str, **params: Any) -> str:
     """Over the WebSocket, in a session or in none; the refusal."""
     place = None if session is None else SessionAddress(session=session)
     try:
-        with seated(house, place) if place else contextlib.nullcontext(house) as client:
+        with seated(server, place) if place else contextlib.nullcontext(server) as client:
             client.ask(method, **params)
     except Refused as exc:
         return str(exc)
     return ""
 
 
-def patched_by_socket(house: World, session: str | None, raw: str) -> str:
-    return asked(house, session, "config.patch", raw=raw, baseHash=house.ask("config.get")["hash"])
+def patched_by_socket(server: World, session: str | None, raw: str) -> str:
+    return asked(server, session, "config.patch", raw=raw, baseHash=server.ask("config.get")["hash"])
 
 
-def applied_by_socket(house: World, session: str | None, raw: str) -> str:
+def applied_by_socket(server: World, session: str | None, raw: str) -> str:
     """The whole config, with the patched section in it."""
-    before, patch = house.ask("config.get"), json.loads(raw)
+    before, patch = server.ask("config.get"), json.loads(raw)
     section = next(iter(patch))
     whole = {**before["parsed"], section: {**before["parsed"].get(section, {}), **patch[section]}}
-    return asked(house, session, "config.apply", raw=json.dumps(whole), baseHash=before["hash"])
+    return asked(server, session, "config.apply", raw=json.dumps(whole), baseHash=before["hash"])
 
 
-def patched_by_mcp(house: World, session: str | None, raw: str) -> str:
+def patched_by_mcp(server: World, session: str | None, raw: str) -> str:
     asked = {"action": "config.patch", "raw": raw}
-    told = house.mcp("tools/call", quote(session) if session else None, name="gateway", arguments=asked)["result"]
+    told = server.mcp("tools/call", quote(session) if session else None, name="gateway", arguments=asked)["result"]
     return str(told["content"][0]["text"]) if told["isError"] else ""
 
 
-def patched_by_invoke(house: World, session: str | None, raw: str) -> str:
+def patched_by_invoke(server: World, session: str | None, raw: str) -> str:
     try:
-        told = house.invoke("gateway", session, action="config.patch", raw=raw)
+        told = server.invoke("gateway", session, action="config.patch", raw=raw)
     except Refused as exc:  # of a session's key that is none
         return str(exc)
     return "" if told["ok"] else str(told["error"]["message"])
@@ -277,38 +277,38 @@ Write = Callable[[World, str | None, str], str]
 
 
 @pytest.fixture
-def kept(house: World) -> Iterator[dict[str, Any]]:
+def kept(server: World) -> Iterator[dict[str, Any]]:
     """The config, which is put back."""
-    before = house.ask("config.get")["parsed"]
+    before = server.ask("config.get")["parsed"]
     yield before
-    if house.ask("config.get")["parsed"] != before:
-        house.ask("config.set", raw=json.dumps(before), baseHash=house.ask("config.get")["hash"])
+    if server.ask("config.get")["parsed"] != before:
+        server.ask("config.set", raw=json.dumps(before), baseHash=server.ask("config.get")["hash"])
 
 
 @pytest.mark.parametrize("what", PATCHES)
 @pytest.mark.parametrize("session", [GROUP, FREE, "agent:"])
 @pytest.mark.parametrize("write", WRITERS)
 def test_whoever_acts_in_a_session_changes_no_rules_programs_or_owners(
-    house: World, kept: dict[str, Any], write: Write, session: str, what: str
+    server: World, kept: dict[str, Any], write: Write, session: str, what: str
 ) -> None:
-    refusal = write(house, session, json.dumps(PATCHES[what]))
+    refusal = write(server, session, json.dumps(PATCHES[what]))
     assert refusal, "it was written"
-    assert house.ask("config.get")["parsed"] == kept
+    assert server.ask("config.get")["parsed"] == kept
     if session != "agent:":  # which is no session's key, so that other refusals may come first
         assert "openclaw config set PATH VALUE" in refusal
 
 
 @pytest.mark.parametrize(("write", "what"), list(zip(WRITERS, PATCHES, strict=True)))
 def test_a_persons_client_that_names_no_session_changes_all_of_it(
-    house: World, kept: dict[str, Any], write: Write, what: str
+    server: World, kept: dict[str, Any], write: Write, what: str
 ) -> None:
-    assert write(house, None, json.dumps(PATCHES[what])) == ""
-    assert house.ask("config.get")["parsed"] != kept
+    assert write(server, None, json.dumps(PATCHES[what])) == ""
+    assert server.ask("config.get")["parsed"] != kept
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_what_a_run_may_change_is_changed_unasked(house: World, kept: dict[str, Any], write: Write) -> None:
-    assert write(house, FREE, json.dumps(FREELY)) == ""
+def test_what_a_run_may_change_is_changed_unasked(server: World, kept: dict[str, Any], write: Write) -> None:
+    assert write(server, FREE, json.dumps(FREELY)) == ""
 
 
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -318,28 +318,28 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_programs_of_jobs_are_made_and_started_by_people(house: World, kind: str) -> None:
+def test_programs_of_jobs_are_made_and_started_by_people(server: World, kind: str) -> None:
     job = planned(**PROGRAMS[kind])
-    made = house.ask("cron.add", **job | {"enabled": False})["id"]
-    told = house.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
+    made = server.ask("cron.add", **job | {"enabled": False})["id"]
+    told = server.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
     assert told["isError"] and f"{kind} jobs are made by operators" in told["content"][0]["text"]
-    with seated(house, SessionAddress(session=FREE)) as seat:
+    with seated(server, SessionAddress(session=FREE)) as seat:
         for method, params in (("cron.add", job), ("cron.run", {"id": made}), ("cron.remove", {"id": made})):
             with pytest.raises(Refused, match="by operators"):
                 seat.ask(method, **params)
-    house.ask("cron.remove", id=made)
+    server.ask("cron.remove", id=made)
 
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED, FREE])
-def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(house: World, session: str) -> None:
+def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(server: World, session: str) -> None:
     asked = {"sessionKey": MODELLED, "model": "a/one"}
-    told = house.mcp("tools/call", quote(session), name="session_status", arguments=asked)["result"]
+    told = server.mcp("tools/call", quote(session), name="session_status", arguments=asked)["result"]
     assert told["isError"] and "byProvider" in told["content"][0]["text"], told
-    assert house.ask("sessions.describe", key=MODELLED)["session"]["model"] == "b/two"
+    assert server.ask("sessions.describe", key=MODELLED)["session"]["model"] == "b/two"
 
 
-def test_a_job_planned_in_a_session_is_that_sessions(house: World) -> None:
-    with seated(house, SessionAddress(session=FREE)) as seat:
+def test_a_job_planned_in_a_session_is_that_sessions(server: World) -> None:
+    with seated(server, SessionAddress(session=FREE)) as seat:
         job = seat.ask("cron.add", **planned())
     assert job["sessionKey"] == FREE
-    assert house.ask("cron.add", **planned()).get("sessionKey") is None
+    assert server.ask("cron.add", **planned()).get("sessionKey") is None

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ...core.model import Caller, Grant, Json
-from ...core.rpc import ADMIN, RpcCall, RpcMethod, read_params
+from ...core.rpc import ADMIN, RpcCall, RpcMethod, make_method
 from ...core.session_target import SessionAddress, SessionResolver
 from .grants import MAX_GRANT_SECONDS, RunGrants
 
@@ -38,41 +38,39 @@ class _RevokeParams(Struct, frozen=True):
     token: SessionKeyStr
 
 
-class AttachMethods:
+class AttachMethods(Struct, frozen=True, kw_only=True):
     """An `RpcModule`. Its caller is an admin, so the grant may be the owner's; it is still bound to a session."""
 
-    def __init__(self, grants: RunGrants, *, url: str, sessions: SessionResolver) -> None:
-        """`url` is where programs of this machine reach the gateway."""
-        self._grants = grants
-        self._url = url
-        self._sessions = sessions
+    grants: RunGrants
+    url: str
+    """Where programs of this machine reach the gateway."""
+    sessions: SessionResolver
 
     def methods(self) -> Sequence[RpcMethod]:
-        return RpcMethod("attach.grant", ADMIN, self._grant), RpcMethod("attach.revoke", ADMIN, self._revoke)
-
-    async def _grant(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, _GrantParams, call.method)
-        session = self._sessions.resolve_key(asked.session_key, None) or asked.session_key
-        address = SessionAddress(
-            session=session,
-            channel=asked.channel or "",
-            account=asked.account_id or "",
-            to=asked.to or "",
-            thread=asked.thread_id or "",
+        return (
+            make_method("attach.grant", ADMIN, _GrantParams, self._grant),
+            make_method("attach.revoke", ADMIN, _RevokeParams, self._revoke),
         )
+
+    async def _grant(self, call: RpcCall, asked: _GrantParams) -> Json:
+        session = self.sessions.resolve_key(asked.session_key, None) or asked.session_key
+        address = SessionAddress(
+            session=session, channel=asked.channel or "", account=asked.account_id or "", to=asked.to or "",
+            thread=asked.thread_id or "",
+        )  # fmt: skip
         grant = replace(
-            (await self._sessions.bind(call.caller, address)).session_grant or Grant(agent=session.split(":")[1]),
+            (await self.sessions.bind(call.caller, address)).session_grant or Grant(agent=session.split(":")[1]),
             owner=asked.sender_is_owner,
             tools=None if asked.tools is None else frozenset(asked.tools),
             folder=asked.folder,
         )
         caller = Caller(kind="agent", name=f"attached to {session}", session=session, entry_point="mcp", grant=grant)
-        token = self._grants.issue(caller, seconds=asked.seconds)
+        token = self.grants.issue(caller, seconds=asked.seconds)
         return {
             "sessionKey": session,
             "token": token,
             "expiresAtMs": int((time.time() + asked.seconds) * 1000),
-            "tools": self._grants.list_tools(caller),
+            "tools": self.grants.list_tools(caller),
             "mcpConfig": {"mcpServers": {"openclaw": self._server_entry(caller, grant)}},
             "env": {"REMOTECLAW_GATEWAY_TOKEN": token},
         }
@@ -80,7 +78,7 @@ class AttachMethods:
     def _server_entry(self, caller: Caller, grant: Grant) -> Json:
         """The entry for an agent's config; the token stays in the environment."""
         given = {
-            "GATEWAY_URL": self._url,
+            "GATEWAY_URL": self.url,
             "GATEWAY_TOKEN": "${REMOTECLAW_GATEWAY_TOKEN}",
             "SESSION_KEY": caller.session,
             "SIDE_EFFECTS_FILE": os.devnull,
@@ -91,11 +89,10 @@ class AttachMethods:
             "SENDER_IS_OWNER": "true" if grant.owner else "false",
         }
         env = {f"REMOTECLAW_{name}": value for name, value in given.items() if value}
-        env["REMOTECLAW_TOOLS"] = ",".join(self._grants.list_tools(caller))  # empty: none; absent it would be all
+        env["REMOTECLAW_TOOLS"] = ",".join(self.grants.list_tools(caller))  # empty: none; absent it would be all
         return {"type": "stdio", "command": MCP_SERVER_COMMAND, "args": [], "env": env}
 
-    async def _revoke(self, call: RpcCall) -> Json:
-        token = read_params(call.params, _RevokeParams, call.method).token
-        known = self._grants.find_caller(token) is not None
-        self._grants.revoke(token)
+    async def _revoke(self, call: RpcCall, asked: _RevokeParams) -> dict[str, bool]:
+        known = self.grants.find_caller(asked.token) is not None
+        self.grants.revoke(asked.token)
         return {"revoked": known}

@@ -4,12 +4,13 @@ import asyncio
 import hmac
 import re
 import time
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.clock import now_ms
+from ...core.json_values import drop_none
 from ...core.model import Caller
 from ...core.rpc import RpcError, has_scope
 from ...core.session_target import BindSession, SessionAddress, bind_by_key
@@ -67,7 +68,7 @@ class AuthResult(Struct, frozen=True, kw_only=True):
     def policy_caller(self) -> Caller | None:
         """The caller whose tool rules bind this connection: a run's, or that of the session an operator's client named;
         None for an operator or a node of its own."""
-        return self.caller if self.caller.acts_in_session else None
+        return self.caller if self.caller.acts_in_session or self.grant is not None else None
 
 
 class HandshakeRefused(Exception):
@@ -226,23 +227,15 @@ class Authenticator:
             return await self._pairing.approve_silently(connect, proof.id, public_key=public_key, remote_ip=remote)
         request = self._pairing.request(connect, proof.id, public_key=public_key, remote_ip=remote)
         requirement, hint = _PAIRING_MESSAGES[reason]
-        details: dict[str, Any] = {
-            "code": "PAIRING_REQUIRED",
-            "reason": reason,
-            "requestId": request.request_id,
-            "remediationHint": hint,
-            "recommendedNextStep": "wait_then_retry",
-            "retryable": True,
-            "pauseReconnect": False,
-            "deviceId": request.device_id,
-            "requestedRole": request.role,
-            "requestedScopes": request.scopes,
-        }
-        if known is not None:
-            details["approvedRoles"] = known.roles
-            details["approvedScopes"] = sorted({s for role in known.roles for s in known.grants[role].scopes})
+        approved = None if known is None else sorted({s for role in known.roles for s in known.grants[role].scopes})
+        details = {
+            "code": "PAIRING_REQUIRED", "reason": reason, "requestId": request.request_id, "remediationHint": hint,
+            "recommendedNextStep": "wait_then_retry", "retryable": True, "pauseReconnect": False,
+            "deviceId": request.device_id, "requestedRole": request.role, "requestedScopes": request.scopes,
+            "approvedRoles": None if known is None else known.roles, "approvedScopes": approved,
+        }  # fmt: skip
         message = f"pairing required: {requirement}"
-        error = RpcError(message, kind="NOT_PAIRED", details=details)
+        error = RpcError(message, kind="NOT_PAIRED", details=drop_none(details))
         raise HandshakeRefused(error, close_reason=f"{message} (requestId: {request.request_id})")
 
     def _refuse(
@@ -275,12 +268,9 @@ def _check_protocol(connect: ConnectParams) -> None:
     if low <= PROTOCOL <= high or probe or older_node:
         return
     details = {
-        "code": "PROTOCOL_MISMATCH",
-        "clientMinProtocol": low,
-        "clientMaxProtocol": high,
-        "expectedProtocol": PROTOCOL,
-        "minimumProbeProtocol": MIN_PROBE_PROTOCOL,
-    }
+        "code": "PROTOCOL_MISMATCH", "clientMinProtocol": low, "clientMaxProtocol": high,
+        "expectedProtocol": PROTOCOL, "minimumProbeProtocol": MIN_PROBE_PROTOCOL,
+    }  # fmt: skip
     raise HandshakeRefused(RpcError("protocol mismatch", details=details), close_code=1002)
 
 
@@ -298,15 +288,9 @@ def _check_proof(connect: ConnectParams, proof: DeviceProof, challenge: Challeng
         raise _proof_error("device nonce mismatch", "NONCE_MISMATCH", "device-nonce-mismatch")
     for version in ("v3", "v2"):
         payload = signature_payload(
-            proof.id,
-            connect.client,
-            role=connect.role,
-            scopes=connect.scopes,
-            signed_at=proof.signed_at,
-            token=(connect.auth or Credentials()).signature_secret,
-            nonce=proof.nonce,
-            version=version,
-        )
+            proof.id, connect.client, role=connect.role, scopes=connect.scopes, signed_at=proof.signed_at,
+            token=(connect.auth or Credentials()).signature_secret, nonce=proof.nonce, version=version,
+        )  # fmt: skip
         if identity.is_valid_signature(key, payload, proof.signature):
             return identity.encode_base64url(key)
     raise _proof_error("device signature invalid", "SIGNATURE_INVALID", "device-signature")
@@ -353,17 +337,9 @@ def _refusal_message(connect: ConnectParams, peer: PeerInfo, reason: str) -> str
     client, mode = connect.client.id, connect.client.mode
     page = client in UI_CLIENTS or mode == "webchat"
     if client == "cli" or mode == "cli":
-        hint = (
-            "use this gateway's gateway.auth.token or pair the device"
-            if peer.is_local
-            else "set gateway.remote.token to match gateway.auth.token"
-        )
+        hint = _LOCAL_CLI_HINT if peer.is_local else "set gateway.remote.token to match gateway.auth.token"
     else:
-        hint = (
-            "open the dashboard URL and paste the token in Control UI settings"
-            if page
-            else "provide gateway auth token"
-        )
+        hint = _PAGE_MISMATCH_HINT if page else "provide gateway auth token"
     return {
         "token_missing": f"gateway token missing ({_PAGE_HINT if page else hint})",
         "token_mismatch": f"gateway token mismatch ({hint})",
@@ -385,6 +361,8 @@ def _origin_host(origin: str) -> str:
 
 
 _ORIGIN_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/@\[\]]*)(?::[0-9]*)?(?:/.*)?")
+_LOCAL_CLI_HINT: Final = "use this gateway's gateway.auth.token or pair the device"
+_PAGE_MISMATCH_HINT: Final = "open the dashboard URL and paste the token in Control UI settings"
 _PAGE_HINT: Final = "paste in Control UI settings or openclaw doctor --generate-gateway-token; restart"
 
 _NEXT_STEP: Final = {

@@ -9,8 +9,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...core.claw_methods import GrantedCall
 from ...core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, scope_error
 from ...net.gateway_client.handshake import EPHEMERAL_MODES
 from ...net.tasks import Tasks
@@ -27,6 +28,28 @@ MAX_RUNNING: Final = 256  # requests of one connection at work; beyond, we stop 
 MAX_UNAUTHORIZED: Final = 10  # wrong-role calls in a row; one more and the connection is closed
 
 logger = logging.getLogger(__name__)
+
+
+class PresenceEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A connection, or the gateway itself, as `system-presence` lists it."""
+
+    host: str
+    version: str
+    platform: str
+    mode: str
+    reason: str
+    text: str
+    ts: int
+    client_id: str | None = None
+    roles: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
+    online_since: int | None = None
+    ip: str | None = None
+    device_family: str | None = None
+    model_identifier: str | None = None
+    time_zone: str | None = None
+    device_id: str | None = None
+    instance_id: str | None = None
 
 
 class RpcServices(Struct, frozen=True, kw_only=True):
@@ -105,9 +128,9 @@ class RpcConnection:
 
     # ---- the socket's listener -----------------------------------------------------------------------------------
 
-    def start(self, request_id: str, hello: Json, early_messages: Sequence[bytes]) -> None:
-        """Answer `connect`, then the requests that came behind it."""
-        self.send(gateway_frames.encode_response(request_id, hello))
+    def start(self, hello: bytes, early_messages: Sequence[bytes]) -> None:
+        """Answer `connect` with this frame, then the requests that came behind it."""
+        self.send(hello)
         for message in early_messages:
             self.on_message(message)
         if not self._paused:
@@ -137,8 +160,10 @@ class RpcConnection:
     async def _run_request(self, request: RequestFrame) -> None:
         begun = time.perf_counter()
         outcome = "cancelled"
+        granted: GrantedCall | None = None
         try:
-            result = await self._invoke(self._select_method(request), request)
+            granted = self._evaluate(request)
+            result = await self._invoke(self._select_method(request), request, granted)
             outcome = "ok"
             self._unauthorized_calls = 0
             self.send(gateway_frames.encode_response(request.id, result))
@@ -150,20 +175,26 @@ class RpcConnection:
             logger.exception("rpc: method %s failed", request.method)
             self.send(gateway_frames.encode_error(request.id, RpcError("internal error", kind="UNAVAILABLE")))
         finally:
-            self._record(request, outcome, time.perf_counter() - begun)
+            self._record(request, granted, outcome, time.perf_counter() - begun)
             self._running -= 1
             if self._paused and self._running < MAX_RUNNING // 2:
                 self._paused = False
                 self.socket.alive = True
                 self.socket.resume()
 
-    def _record(self, request: RequestFrame, outcome: str, seconds: float) -> None:
+    def _evaluate(self, request: RequestFrame) -> GrantedCall | None:
+        """The rules about tools are asked here alone, for the check of the call and for its audit."""
+        caller = self.auth.policy_caller
+        if caller is None:
+            return None
+        params = request.params if isinstance(request.params, dict) else {}
+        return self._services.grants.evaluate(caller, request.method, params)
+
+    def _record(self, request: RequestFrame, granted: GrantedCall | None, outcome: str, seconds: float) -> None:
         name = request.method if request.method in self._services.methods else "unknown"
         self._services.metrics.record_request(name, outcome, seconds)
-        caller = self.auth.policy_caller
-        if caller is not None:
-            params = request.params if isinstance(request.params, dict) else {}
-            self._services.grants.record_call(caller, request.method, params, outcome=outcome, seconds=seconds)
+        if granted is not None:
+            self._services.grants.record_call(granted, outcome=outcome, seconds=seconds)
 
     def _select_method(self, request: RequestFrame) -> RpcMethod:
         """The method, if this caller may call it now. Raises RpcError."""
@@ -198,7 +229,7 @@ class RpcConnection:
                 details={"method": method, "limit": f"{limit} per 60s"},
             )
 
-    async def _invoke(self, method: RpcMethod, request: RequestFrame) -> Any:
+    async def _invoke(self, method: RpcMethod, request: RequestFrame, granted: GrantedCall | None) -> Any:
         params: Any = {} if request.params is None else request.params
         if not isinstance(params, dict):
             raise RpcError(f"invalid {request.method} params: must be object")
@@ -206,9 +237,9 @@ class RpcConnection:
             method=request.method, params=params, caller=self.caller, peer=RequestPeer(self, request.id, None)
         )
         grants, grant = self._services.grants, self.auth.grant
+        if granted is not None:
+            grants.check_call(granted)
         if grant is None:
-            if call.policy_caller is not None:
-                grants.check_call(call.policy_caller, call)
             return await method.handle(call)
         call = grants.restrict_call(method, call)
         with grants.track_effects(grant, call) as recorder:
@@ -217,30 +248,27 @@ class RpcConnection:
             return result
 
 
-class RequestPeer:
+class RequestPeer(Struct, frozen=True):
     """An `RpcPeer`: the way back for one request."""
 
-    __slots__ = ("_connection", "_recorder", "_request")
-
-    def __init__(self, connection: RpcConnection, request: str, recorder: EffectRecorder | None) -> None:
-        self._connection = connection
-        self._request = request
-        self._recorder = recorder
+    connection: RpcConnection
+    request: str
+    recorder: EffectRecorder | None
 
     @property
     def id(self) -> str:
-        return self._connection.id
+        return self.connection.id
 
     def send_event(self, event: str, payload: Any) -> None:
-        self._connection.send_event(event, payload)
+        self.connection.send_event(event, payload)
 
     def subscriptions(self) -> set[str]:
-        return self._connection.topics
+        return self.connection.topics
 
     async def acknowledge(self, payload: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.on_answer(payload)
-        self._connection.send(gateway_frames.encode_response(self._request, payload))
+        if self.recorder is not None:
+            self.recorder.on_answer(payload)
+        self.connection.send(gateway_frames.encode_response(self.request, payload))
 
 
 def to_rpc_error(error: OpenClawError) -> RpcError:
@@ -256,29 +284,14 @@ def to_rpc_error(error: OpenClawError) -> RpcError:
     return RpcError(str(error), kind="UNAVAILABLE")
 
 
-def presence_entry(connection: RpcConnection) -> Json:
-    """A connection as `system-presence` lists it."""
-    connect = connection.auth.connect
-    client = connect.client
-    entry: Json = {
-        "host": client.display_name or client.id,
-        "clientId": client.id,
-        "version": client.version,
-        "platform": client.platform,
-        "mode": client.mode,
-        "reason": "connect",
-        "roles": [connect.role],
-        "scopes": list(connect.scopes),
-        "text": f"Node: {client.display_name or client.id} · mode {client.mode}",
-        "onlineSince": connection.since_ms,
-        "ts": connection.since_ms,
-    }
-    optional = {
-        "ip": None if connection.peer_info.is_local else connection.peer_info.address,
-        "deviceFamily": client.device_family,
-        "modelIdentifier": client.model_identifier,
-        "timeZone": client.time_zone,
-        "deviceId": connect.device.id if connect.device else None,
-        "instanceId": client.instance_id,
-    }
-    return entry | {key: value for key, value in optional.items() if value is not None}
+def presence_entry(connection: RpcConnection) -> PresenceEntry:
+    connect, client = connection.auth.connect, connection.auth.connect.client
+    name = client.display_name or client.id
+    return PresenceEntry(
+        host=name, client_id=client.id, version=client.version, platform=client.platform, mode=client.mode,
+        reason="connect", roles=(connect.role,), scopes=connect.scopes, text=f"Node: {name} · mode {client.mode}",
+        online_since=connection.since_ms, ts=connection.since_ms,
+        ip=None if connection.peer_info.is_local else connection.peer_info.address,
+        device_family=client.device_family, model_identifier=client.model_identifier, time_zone=client.time_zone,
+        device_id=connect.device.id if connect.device else None, instance_id=client.instance_id,
+    )  # fmt: skip

@@ -23,12 +23,13 @@ from ...core.claw_methods import (
     GRANT_PREFIX,
     METHODS_BY_TOOL,
     TOOLS_BY_METHOD,
-    DenialCheck,
+    GrantedCall,
+    ToolDecider,
     tools_for_request,
 )
 from ...core.effects import RunEffects
 from ...core.errors import ToolBusy
-from ...core.model import Caller, Grant, Json
+from ...core.model import Caller, Grant, Json, PolicyDecision
 from ...core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod
 from ...core.signal import Signal
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant_token
@@ -46,15 +47,16 @@ OWN_SESSION_METHODS: Final = MESSAGE_METHODS | {"message.action", "sessions.spaw
 
 logger = logging.getLogger(__name__)
 
-RecordToolUse = Callable[[Caller, str, Json, str, float], None]
-"""Called after each use of a tool: caller, tool, arguments, outcome, seconds."""
+RecordToolUse = Callable[[GrantedCall, str, float], None]
+"""Called after each use of a tool, with its outcome and the seconds it took."""
+NO_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
 
 
-def deny_all(caller: Caller, tool: str) -> str | None:
-    return f"{tool} is refused: no rules were given"
+def deny_all(caller: Caller, tool: str) -> PolicyDecision:
+    return PolicyDecision(False, f"{tool} is refused: no rules were given")
 
 
-def record_nothing(caller: Caller, tool: str, arguments: Json, outcome: str, seconds: float) -> None:
+def record_nothing(call: GrantedCall, outcome: str, seconds: float) -> None:
     """Keep no record."""
 
 
@@ -73,11 +75,11 @@ class RunGrants:
     def __init__(
         self,
         *,
-        denial_reason: DenialCheck = deny_all,
+        decide: ToolDecider = deny_all,
         record_use: RecordToolUse = record_nothing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.denial_reason = denial_reason
+        self.decide = decide
         self._record_use = record_use
         self.ended: Signal[str] = Signal()
         """Emits the id of each grant that ended."""
@@ -145,25 +147,43 @@ class RunGrants:
 
     def list_tools(self, caller: Caller) -> Sequence[str]:
         """The tools this caller may use, of the 29."""
-        return tuple(tool for tool in METHODS_BY_TOOL if self.denial_reason(caller, tool) is None)
+        return tuple(tool for tool in METHODS_BY_TOOL if self.decide(caller, tool).allowed)
+
+    def evaluate(self, caller: Caller, method: str, params: Json) -> GrantedCall:
+        """The tool a request of this caller counts as, and whether it is allowed: the first that is, of those the
+        method serves; else the first."""
+        served = tools_for_request(method, params)
+        # The tool that uses this method alone comes first: its refusal is the one shown.
+        tools = sorted(served, key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool)) or [method]
+        refused: PolicyDecision | None = None
+        for tool in tools:
+            decision = self.decide(caller, tool) if tool in METHODS_BY_TOOL else NO_TOOL
+            if decision.allowed:
+                return GrantedCall(caller=caller, method=method, params=params, tool=tool, decision=decision)
+            refused = refused or decision
+        return GrantedCall(caller=caller, method=method, params=params, tool=tools[0], decision=refused or NO_TOOL)
+
+    def check_call(self, call: GrantedCall) -> None:
+        """Raises RpcError unless the rules allow a tool that uses the method."""
+        if call.decision.allowed:
+            return
+        reason = call.decision.reason
+        if call.decision is NO_TOOL:
+            reason = f"{call.method} is refused: it is behind no tool of this session"
+        logger.info("%s: %s", call.caller.name, reason)
+        raise RpcError(reason, kind=FORBIDDEN, details={"code": "TOOL_DENIED", "method": call.method})
 
     def restrict_call(self, method: RpcMethod, call: RpcCall) -> RpcCall:
-        """The call as the grant allows it: for its own session, with just the scope it needs. Raises RpcError."""
+        """A checked call as the grant allows it: for its own session, with just the scope it needs."""
         caller = call.caller
-        self.check_call(caller, call)
-        params = _own_session_params(call)
         scopes = caller.scopes if method.scope is None else caller.scopes | {method.scope}
-        return replace(call, params=params, caller=replace(caller, scopes=scopes))
+        return replace(call, params=_own_session_params(call), caller=replace(caller, scopes=scopes))
 
-    def record_call(self, caller: Caller, method: str, params: Json, *, outcome: str, seconds: float) -> None:
+    def record_call(self, call: GrantedCall, *, outcome: str, seconds: float) -> None:
         """Record a request under a grant as the tool call it is, made or refused."""
-        tools = _candidate_tools(method, params)
-        refused = outcome == FORBIDDEN
-        if (method in AUXILIARY_METHODS or not tools) and not refused:
-            return
-        allowed = [tool for tool in tools if self.denial_reason(caller, tool) is None]
-        tool = next(iter(allowed or tools), method)
-        self._record_use(caller, tool, params, outcome, seconds)
+        is_use = call.method not in AUXILIARY_METHODS and call.decision is not NO_TOOL
+        if is_use or outcome == FORBIDDEN:
+            self._record_use(call, outcome, seconds)
 
     def track_effects(self, id: str, call: RpcCall) -> AbstractContextManager[EffectRecorder]:
         """Around a call under this grant: records its effects for `settle`. Raises RpcError."""
@@ -171,20 +191,6 @@ class RunGrants:
         if grant is None:
             raise RpcError("this run's token has ended", kind=FORBIDDEN, details={"code": "AUTH_GRANT_ENDED"})
         return grant.effects.track(call)
-
-    def check_call(self, caller: Caller, call: RpcCall) -> None:
-        """Raises RpcError unless the rules allow this caller a tool that uses the method."""
-        reasons = [self.denial_reason(caller, tool) for tool in _candidate_tools(call.method, call.params)]
-        if None in reasons:
-            return
-        reason = next(iter(reasons), None) or f"{call.method} is refused: it is behind no tool of this session"
-        logger.info("%s: %s", caller.name, reason)
-        raise RpcError(reason, kind=FORBIDDEN, details={"code": "TOOL_DENIED", "method": call.method})
-
-
-def _candidate_tools(method: str, params: Json) -> list[str]:
-    """The tools a request may be for. The one that uses this method alone comes first: its refusal is the one shown."""
-    return sorted(tools_for_request(method, params), key=lambda tool: (len(METHODS_BY_TOOL[tool][0]), tool))
 
 
 def grant_caller(caller: Caller) -> Caller:
@@ -197,10 +203,10 @@ def _grant_id(token: str) -> str:
 
 
 def _own_session_params(call: RpcCall) -> Json:
-    """The parameters for the run's session; a message without an address goes to its conversation."""
+    """The parameters for the run's session; a message without an address is sent to its conversation."""
     if call.method not in OWN_SESSION_METHODS:
         return call.params
-    params: Json = {**call.params, "sessionKey": call.caller.session}
+    params = {**call.params, "sessionKey": call.caller.session}
     grant = call.caller.grant
     if grant is None or call.method.startswith("sessions."):
         return params
@@ -215,7 +221,7 @@ def _own_session_params(call: RpcCall) -> Json:
 def _fill_conversation(params: Json, grant: Grant) -> None:
     """Fill in the run's own conversation where none is named. `message.action` has it among its inner parameters."""
     inner = params.get("params")
-    address: Json = dict(inner) if isinstance(inner, dict) else params
+    address = dict(inner) if isinstance(inner, dict) else params
     if not any(address.get(name) for name in ("to", "target", "targets", "channelId")):
         thread = {"threadId": grant.thread} if grant.thread and not address.get("threadId") else {}
         address |= {"to": grant.to} | thread

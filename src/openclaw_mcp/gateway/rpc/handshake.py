@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ...core.model import Json
 from ...core.rpc import RpcError, read_params
 from ...core.sessions import now_ms
 from ...net.gateway_client.handshake import Challenge, ConnectParams
@@ -24,8 +23,8 @@ MAX_EARLY_FRAMES: Final = 15  # requests a client may send behind `connect` befo
 logger = logging.getLogger(__name__)
 
 Authenticate = Callable[[ConnectParams, PeerInfo, Challenge], Awaitable[AuthResult]]
-Admit = Callable[["Handshake", AuthResult], tuple[RpcConnection, Json]]
-"""Makes the connection of an authenticated client, and its hello."""
+Admit = Callable[["Handshake", AuthResult, str], tuple[RpcConnection, bytes]]
+"""Makes the connection of an authenticated client, and the frame that answers its request of this id."""
 
 
 class Handshake:
@@ -100,7 +99,7 @@ class Handshake:
             auth = await self._authenticate(connect, self.peer_info, self._challenge)
             if not self.socket.is_open:
                 return
-            connection, hello = self._admit(self, auth)
+            connection, hello = self._admit(self, auth, frame.id)
         except HandshakeRefused as refused:
             self._refuse(frame.id, refused)
         except RpcError as error:
@@ -113,7 +112,7 @@ class Handshake:
             self._deadline.cancel()
             self.socket.trust()
             self.socket.listener = connection
-            connection.start(frame.id, hello, early_messages)
+            connection.start(hello, early_messages)
 
     def _refuse(self, id: str, refused: HandshakeRefused) -> None:
         details = refused.error.details

@@ -4,12 +4,11 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypedDict
 
 from msgspec import Meta, Struct
 
-from ...core.model import Json
-from ...core.rpc import READ, SAFE_INTEGER, RpcCall, RpcError, RpcMethod, read_params
+from ...core.rpc import READ, SAFE_INTEGER, RpcCall, RpcError, RpcMethod, make_method
 from ...net.files import StateBroken, open_private
 
 DEFAULT_LINES: Final = 500
@@ -22,28 +21,35 @@ class _TailParams(Struct, frozen=True, rename="camel"):
     max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = DEFAULT_BYTES
 
 
-class LogMethods:
+class LogTail(TypedDict):
+    file: str
+    cursor: int
+    size: int
+    lines: list[str]
+    truncated: bool
+    reset: bool
+
+
+class LogMethods(Struct, frozen=True):
     """An `RpcModule`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def methods(self) -> Sequence[RpcMethod]:
-        return (RpcMethod("logs.tail", READ, self._tail),)
+        return (make_method("logs.tail", READ, _TailParams, self._tail),)
 
-    async def _tail(self, call: RpcCall) -> Json:
-        wanted = read_params(call.params, _TailParams, call.method)
+    async def _tail(self, call: RpcCall, wanted: _TailParams) -> LogTail:
         try:
             return await asyncio.to_thread(self._read, wanted)
         except FileNotFoundError:
-            return {"file": str(self._path), "cursor": 0, "size": 0, "lines": [], "truncated": False, "reset": False}
+            return LogTail(file=str(self.path), cursor=0, size=0, lines=[], truncated=False, reset=False)
         except StateBroken as exc:
             raise RpcError(str(exc), kind="UNAVAILABLE") from None
         except OSError as exc:
             raise RpcError(f"the log can't be read: {exc.strerror}", kind="UNAVAILABLE") from exc
 
-    def _read(self, params: _TailParams) -> Json:
-        with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:
+    def _read(self, params: _TailParams) -> LogTail:
+        with os.fdopen(open_private(self.path, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             reset = params.cursor is not None and params.cursor > size
             begin = 0 if params.cursor is None or reset else params.cursor
@@ -58,11 +64,4 @@ class LogMethods:
             lines = lines[1:]  # its beginning was cut off
         if len(lines) > params.limit:
             truncated, lines = True, lines[-params.limit :]
-        return {
-            "file": str(self._path),
-            "cursor": end,
-            "size": size,
-            "lines": lines,
-            "truncated": truncated,
-            "reset": reset,
-        }
+        return LogTail(file=str(self.path), cursor=end, size=size, lines=lines, truncated=truncated, reset=reset)

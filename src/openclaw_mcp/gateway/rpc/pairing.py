@@ -38,7 +38,9 @@ class DeviceGrant(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     revoked_at_ms: int | None = None
 
 
-class PairedDevice(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class DeviceInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a device shows of itself when it connects."""
+
     device_id: str
     public_key: str
     client_id: str
@@ -46,34 +48,29 @@ class PairedDevice(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     platform: str
     device_family: str | None = None
     display_name: str | None = None
+    remote_ip: str | None = None
+
+
+class PairedDevice(DeviceInfo, frozen=True, kw_only=True, omit_defaults=True):
     label: str | None = None
     grants: dict[str, DeviceGrant]
     created_at_ms: int
     approved_at_ms: int
     approved_via: Literal["silent", "owner"]
-    remote_ip: str | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
         return tuple(role for role, grant in self.grants.items() if grant.revoked_at_ms is None)
 
 
-class PairingRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PairingRequest(DeviceInfo, frozen=True, kw_only=True, omit_defaults=True):
     """A device that waits for approval, in the shape of `device.pair.requested`."""
 
     request_id: str
-    device_id: str
-    public_key: str
-    client_id: str
-    client_mode: str
-    platform: str
     role: str
     roles: tuple[str, ...]
     scopes: tuple[str, ...]
     ts: int
-    display_name: str | None = None
-    device_family: str | None = None
-    remote_ip: str | None = None
     is_repair: bool | None = None
 
 
@@ -268,21 +265,11 @@ class DevicePairing:
     ) -> PairingRequest:
         client = connect.client
         return PairingRequest(
-            request_id=str(uuid.uuid4()),
-            device_id=device,
-            public_key=public_key,
-            client_id=client.id,
-            client_mode=client.mode,
-            platform=client.platform,
-            device_family=client.device_family,
-            display_name=client.display_name,
-            role=connect.role,
-            roles=(connect.role,),
-            scopes=connect.scopes,
-            remote_ip=remote_ip,
-            is_repair=True if self.find(device) else None,
-            ts=now_ms(),
-        )
+            request_id=str(uuid.uuid4()), device_id=device, public_key=public_key, client_id=client.id,
+            client_mode=client.mode, platform=client.platform, device_family=client.device_family,
+            display_name=client.display_name, role=connect.role, roles=(connect.role,), scopes=connect.scopes,
+            remote_ip=remote_ip, is_repair=True if self.find(device) else None, ts=now_ms(),
+        )  # fmt: skip
 
     async def _store_device(self, request: PairingRequest, *, via: Literal["silent", "owner"]) -> PairedDevice:
         async with self._write_lock:
@@ -293,26 +280,19 @@ class DevicePairing:
             # What was revoked does not come back with what is approved now: no operator was asked for it again.
             held = before.scopes if before and before.revoked_at_ms is None else ()
             grants[request.role] = DeviceGrant(
-                scopes=_merge_scopes(held, request.scopes),
+                scopes=tuple(dict.fromkeys((*held, *request.scopes))),
                 created_at_ms=before.created_at_ms if before else now,
                 # A revoked role that is approved again gets a token of its own: the revoked one stays dead. So do those
                 # of a device that was removed: its count is forgotten, so a new one begins where none has been.
                 issue=(before.issue + (before.revoked_at_ms is not None)) if before else secrets.randbits(ISSUE_BITS),
             )
             device = PairedDevice(
-                device_id=request.device_id,
-                public_key=request.public_key,
-                client_id=request.client_id,
-                client_mode=request.client_mode,
-                platform=request.platform,
-                device_family=request.device_family,
-                display_name=request.display_name,
+                **{name: getattr(request, name) for name in DeviceInfo.__struct_fields__},
                 label=known.label if known else None,
                 grants=grants,
                 created_at_ms=known.created_at_ms if known else now,
                 approved_at_ms=now,
                 approved_via=via,
-                remote_ip=request.remote_ip,
             )
             await self._save({**self._state.devices, device.device_id: device})
         return device
@@ -371,7 +351,3 @@ def upgrade_reason(connect: ConnectParams, known: PairedDevice) -> PairingReason
 
 def _make_resolution(request: PairingRequest, decision: PairingDecision) -> PairingResolution:
     return PairingResolution(request_id=request.request_id, device_id=request.device_id, decision=decision, ts=now_ms())
-
-
-def _merge_scopes(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    return old + tuple(scope for scope in new if scope not in old)

@@ -12,6 +12,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ...core.clock import now_ms
+from ...core.json_values import drop_none
 from ...core.model import Caller, Json
 from ...core.rpc import READ, RpcEvent, RpcMethod, has_scope
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_session_address
@@ -19,7 +20,7 @@ from ...net.tasks import Tasks
 from ...net.websocket_server import AcceptedWebSocket, make_untrusted_pool
 from ...protocol import gateway_frames
 from .authenticator import PROXY_HEADERS, Authenticator, AuthResult, PeerInfo
-from .connection import RpcConnection, RpcServices, presence_entry
+from .connection import PresenceEntry, RpcConnection, RpcServices, presence_entry
 from .connections import Connections
 from .grants import GRANT_EVENTS
 from .handshake import Handshake
@@ -31,7 +32,6 @@ PING_INTERVAL: Final = 25.0  # seconds between pings, and the time a peer has to
 MAX_CONNECTIONS: Final = 10_000  # in all; the next is refused before it costs anything
 REQUESTS_PER_TURN: Final = 2  # requests of one read that begin before others get their turn: some take milliseconds
 STOP_GRACE: Final = 5.0  # seconds running requests get when the gateway stops
-EMPTY_SESSIONS: Final[Json] = {"path": "", "count": 0, "recent": []}
 
 EVENTS: Final = (
     "connect.challenge", "agent", "chat", "chat.metadata.changed", "config.changed", "session.message",
@@ -60,7 +60,7 @@ class GatewayInfo(Protocol):
     def snapshot(self, scopes: frozenset[str]) -> Json:
         """Further keys of hello's `snapshot`, by what the client may see."""
 
-    def presence(self) -> Json:
+    def presence(self) -> PresenceEntry:
         """The gateway's own presence entry."""
 
 
@@ -94,12 +94,9 @@ class RpcServer:
         self._tasks = Tasks("rpc")
         self._timers = Tasks("rpc")
         self._services = RpcServices(
-            methods=self._methods,
-            grants=authenticator.grants,
-            rate_limiter=RateLimiter(),
-            metrics=self._metrics,
+            methods=self._methods, grants=authenticator.grants, rate_limiter=RateLimiter(), metrics=self._metrics,
             tasks=self._tasks,
-        )
+        )  # fmt: skip
         self._versions = {"presence": 1, "health": 1}
         self._stopping = False
         authenticator.grants.ended.connect(self._on_grant_end)
@@ -140,7 +137,7 @@ class RpcServer:
             if caller is not None:
                 connection.send_event(TOOLS_CHANGED, {"tools": self._authenticator.grants.list_tools(caller)})
 
-    def list_presence(self) -> list[Json]:
+    def list_presence(self) -> list[PresenceEntry]:
         listed = [presence_entry(connection) for connection in self.connections.values() if connection.is_listed]
         return [self._gateway.presence(), *listed]
 
@@ -164,9 +161,7 @@ class RpcServer:
         if self._stopping:
             return
         self._stopping = True
-        payload: Json = {"reason": reason}
-        if restart_expected_ms is not None:
-            payload["restartExpectedMs"] = restart_expected_ms
+        payload = drop_none({"reason": reason, "restartExpectedMs": restart_expected_ms})
         self.connections.publish(RpcEvent(name="shutdown", payload=payload, scope=None))
         sockets = [each.socket for each in self.connections.values()] + [each.socket for each in self._handshakes]
         for socket in sockets:
@@ -184,7 +179,7 @@ class RpcServer:
         self._metrics.count_handshake(code)
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why the upgrade is refused; None: it is not."""
+        """Why the upgrade is refused; None if it is not."""
         refusal = self._refusal_reason(client, headers)
         if refusal is not None:
             self.count_refusal("source-not-allowed")
@@ -198,31 +193,21 @@ class RpcServer:
             self.count_refusal("full")
             return "the gateway has as many connections as it takes"
         handshake = Handshake(
-            socket,
-            peer,
-            authenticate=self._authenticator.authenticate,
-            admit=self._admit,
-            on_end=self._handshakes.discard,
-            metrics=self._metrics,
-            tasks=self._tasks,
-        )
+            socket, peer, authenticate=self._authenticator.authenticate, admit=self._admit,
+            on_end=self._handshakes.discard, metrics=self._metrics, tasks=self._tasks,
+        )  # fmt: skip
         self._handshakes.add(handshake)
         return handshake
 
-    def _admit(self, handshake: Handshake, auth: AuthResult) -> tuple[RpcConnection, Json]:
+    def _admit(self, handshake: Handshake, auth: AuthResult, request_id: str) -> tuple[RpcConnection, bytes]:
         connection = RpcConnection(
-            handshake.id,
-            handshake.socket,
-            auth,
-            handshake.peer_info,
-            since_ms=handshake.since_ms,
-            services=self._services,
-            on_end=self._remove,
-        )
+            handshake.id, handshake.socket, auth, handshake.peer_info, since_ms=handshake.since_ms,
+            services=self._services, on_end=self._remove,
+        )  # fmt: skip
         self._handshakes.discard(handshake)
         self.connections.add(connection)
         try:
-            hello = self._build_hello(connection)
+            hello = gateway_frames.encode_response(request_id, self._build_hello(connection))
         except BaseException:
             self.connections.remove(connection)
             raise
@@ -238,30 +223,32 @@ class RpcServer:
 
     def _build_hello(self, connection: RpcConnection) -> Json:
         admitted = connection.auth
-        auth: Json = {"method": admitted.method, "role": admitted.connect.role, "scopes": admitted.connect.scopes}
-        if admitted.device_token is not None:
-            auth |= {"deviceToken": admitted.device_token, "issuedAtMs": admitted.issued_at_ms}
-        snapshot: Json = {"stateVersion": dict(self._versions), "uptimeMs": self._gateway.uptime_ms}
-        names = [method.name for method in self._methods.values() if method.advertised]
-        features: Json = {"methods": names, "events": EVENTS, "capabilities": []}
+        snapshot: Json = {"presence": [], "health": {"ok": True}}  # a program of a run learns nothing of others
         if admitted.grant is None:
-            snapshot |= {
-                "presence": self.list_presence(),
-                "health": redact_health(admitted.caller, self._gateway.health()),
-            }
+            health = redact_health(admitted.caller, self._gateway.health())
+            snapshot = {"presence": self.list_presence(), "health": health}
             snapshot |= self._gateway.snapshot(admitted.caller.scopes)
-        else:  # a program of a run learns nothing of who else is connected
-            snapshot |= {"presence": [], "health": {"ok": True}}
-            features["events"] = sorted(GRANT_EVENTS)
-        if admitted.policy_caller is not None:
-            features["tools"] = self._authenticator.grants.list_tools(admitted.policy_caller)
+        policy_caller = admitted.policy_caller
+        features = {
+            "methods": [method.name for method in self._methods.values() if method.advertised],
+            "events": EVENTS if admitted.grant is None else sorted(GRANT_EVENTS),
+            "capabilities": [],
+            "tools": None if policy_caller is None else self._authenticator.grants.list_tools(policy_caller),
+        }
+        auth = {
+            "method": admitted.method,
+            "role": admitted.connect.role,
+            "scopes": admitted.connect.scopes,
+            "deviceToken": admitted.device_token,
+            "issuedAtMs": admitted.issued_at_ms,
+        }
         return {
             "type": "hello-ok",
             "protocol": gateway_frames.PROTOCOL,
             "server": {"version": self._gateway.version, "bootId": self.boot_id, "connId": connection.id},
-            "features": features,
-            "snapshot": snapshot,
-            "auth": auth,
+            "features": drop_none(features),
+            "snapshot": {**snapshot, "stateVersion": self._versions, "uptimeMs": self._gateway.uptime_ms},
+            "auth": drop_none(auth),
             "policy": {
                 "maxPayload": gateway_frames.MAX_FRAME,
                 "maxBufferedBytes": gateway_frames.MAX_BACKLOG,
@@ -361,4 +348,4 @@ def redact_health(caller: Caller, health: Json) -> Json:
     """Sessions, agents and folders are named only to operators who may read: not to nodes."""
     if caller.kind != "node" and (caller.is_owner or has_scope(caller.scopes, READ)):
         return health
-    return {**health, "sessions": dict(EMPTY_SESSIONS), "agents": []}
+    return {**health, "sessions": {"path": "", "count": 0, "recent": []}, "agents": []}

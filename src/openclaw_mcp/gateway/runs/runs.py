@@ -30,12 +30,7 @@ from ...core.sessions import (
     RunStarted,
 )
 from ...core.signal import Signal
-from ...core.transcript import (
-    is_private_operator_run,
-    redact_for_others,
-    run_starter,
-    sees_operator_runs,
-)
+from ...core.transcript import is_private_operator_run, redact_for_others, run_starter, sees_operator_runs
 from ...net.tasks import Tasks
 from .turn import Transcript
 
@@ -59,7 +54,7 @@ class LocalRunExecutor:
     """A `RunExecutor` in this process.
 
     `resolve_caller` gives the caller that the run's agent calls tools as, `timeout_for` the seconds a run may take when
-    its request names none; 0 stands for the longest.
+    its request names none; 0 means the longest.
     """
 
     def __init__(
@@ -286,7 +281,7 @@ class LocalRunExecutor:
             except Exception:
                 if not outcome.drafts and outcome.result == RunResult():
                     raise
-                # The result itself can't be written, in whatever way: the session must not wait for it for ever.
+                # The result itself can't be written, for any reason: the session must not wait for it for ever.
                 logger.exception("runs: the result of run %s can't be stored, the run ends as failed", run_id)
                 outcome = RunOutcome(status="error", stop_reason="error", error=INTERNAL_ERROR)
 

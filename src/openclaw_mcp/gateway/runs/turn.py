@@ -144,10 +144,6 @@ class Transcript:
                 failure=None if failed is None else RunFailure(kind=failed.kind, detail=failed.detail or None),
             ),
             drafts=(self._answer_draft(stop_reason, error),) if answers else (),
-            input_tokens=self._usage.input,
-            output_tokens=self._usage.output,
-            provider=provider,
-            model=model,
             resume=resume,
         )
 

@@ -1,17 +1,15 @@
 """Methods that send messages and read transcripts: `chat.*`, `sessions.send`, `sessions.steer`, `agent*`."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 import msgspec
 
-from ...core.agents import AgentRoster
 from ...core.ids import new_id
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.model_name import check_model_name
 from ...core.numbers import parse_whole_number
-from ...core.ports import RunExecutor
-from ...core.repositories import SessionRepository
 from ...core.rpc import (
     ADMIN,
     READ,
@@ -22,10 +20,10 @@ from ...core.rpc import (
     RpcEvent,
     RpcMethod,
     has_scope,
-    read_params,
+    make_method,
     scope_error,
 )
-from ...core.session_keys import classify_key, new_session, normalize_key, split_key
+from ...core.session_keys import classify_key, new_session, split_key
 from ...core.session_target import child_grant
 from ...core.sessions import (
     HistoryPage,
@@ -37,11 +35,11 @@ from ...core.sessions import (
     Session,
     TranscriptMessage,
     is_internal_run,
-    now_ms,
 )
 from . import params, views
-from .run_events import RunEventPublisher
-from .session_reset import SessionReset
+from .run_events import assistant_message
+from .session_operations import SessionOperations
+from .views import RunReply
 
 HISTORY_BYTES: Final = 6 * 1024 * 1024  # of messages in one answer; well under the largest frame
 MAX_MESSAGE_LENGTH: Final = 2_000_000  # characters
@@ -52,88 +50,60 @@ DEFAULT_TIMEOUT_MS: Final = 600_000
 _encode = msgspec.json.Encoder().encode
 
 
-class ChatMethods:
+class ChatMethods(SessionOperations, frozen=True, kw_only=True):
     """Sends messages to agents; their answers are published as events."""
 
-    def __init__(
-        self,
-        sessions: SessionRepository,
-        runner: RunExecutor,
-        events: RunEventPublisher,
-        publish: Publish,
-        *,
-        roster: Callable[[], AgentRoster],
-        reset: SessionReset,
-    ) -> None:
-        self._sessions = sessions
-        self._runner = runner
-        self._events = events
-        self._publish = publish
-        self._roster = roster
-        self._reset = reset
+    publish: Publish
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            RpcMethod("chat.send", WRITE, self._chat_send),
-            RpcMethod("chat.history", READ, self._history),
-            RpcMethod("chat.message.get", READ, self._get_message),
-            RpcMethod("chat.abort", WRITE, self._abort),
-            RpcMethod("chat.inject", ADMIN, self._inject, advertised=False),
-            RpcMethod("sessions.send", WRITE, self._sessions_send),
-            RpcMethod("sessions.steer", WRITE, self._sessions_steer, advertised=False),
-            RpcMethod("agent", WRITE, self._agent),
-            RpcMethod("agent.wait", WRITE, self._wait),
+            make_method("chat.send", WRITE, params.ChatSendParams, self._chat_send),
+            make_method("chat.history", READ, params.HistoryParams, self._history),
+            make_method("chat.message.get", READ, params.MessageGetParams, self._get_message),
+            make_method("chat.abort", WRITE, params.ChatAbortParams, self._abort),
+            make_method("chat.inject", ADMIN, params.InjectParams, self._inject, advertised=False),
+            make_method("sessions.send", WRITE, params.SessionSendParams, self.send),
+            make_method("sessions.steer", WRITE, params.SessionSendParams, self._steer, advertised=False),
+            make_method("agent", WRITE, params.AgentParams, self._agent),
+            make_method("agent.wait", WRITE, params.WaitParams, self._wait),
         )
-
-    def _canonical_key(self, key: str, agent_id: str | None = None) -> str:
-        return normalize_key(key, self._roster(), agent_id=agent_id)
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    async def _chat_send(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.ChatSendParams, call.method)
+    async def _chat_send(self, call: RpcCall, asked: params.ChatSendParams) -> RunReply:
         return await self.send(call, asked, asked.queue_mode)
 
-    async def _sessions_send(self, call: RpcCall) -> Json:
-        return await self.send(call, read_params(call.params, params.SessionSendParams, call.method), "steer")
-
-    async def _sessions_steer(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.SessionSendParams, call.method)
-        key = self._canonical_key(asked.key, asked.agent_id)
-        busy = bool(await self._sessions.active_runs([key]))
+    async def _steer(self, call: RpcCall, asked: params.SessionSendParams) -> RunReply:
+        busy = bool(await self.sessions.active_runs([self.canonical_key(asked.key, asked.agent_id)]))
         return {**await self.send(call, asked, "interrupt"), "interruptedActiveRun": busy}
 
-    async def send(self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode) -> Json:
+    async def send(self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode = "steer") -> RunReply:
         """Admit a message; the answer is published as events."""
-        key = self._canonical_key(request.key, request.agent_id)
+        key = self.canonical_key(request.key, request.agent_id)
         done = await self._run_command(call, key, request.message.strip(), request.idempotency_key)
         if done is not None:
             return done
         admission = await self._submit(
-            call,
-            key,
-            request.message,
-            run_id=request.idempotency_key or new_id(),
-            mode=mode,
-            attachments=request.attachments,
-            timeout_ms=request.timeout_ms,
+            call, key, request.message, run_id=request.idempotency_key or new_id(), mode=mode,
+            attachments=request.attachments, timeout_ms=request.timeout_ms,
             options=RunOptions(thinking=request.thinking),
-        )
+        )  # fmt: skip
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(
-        self, call: RpcCall, key: str, message: str, *, run_id: str, mode: QueueMode, attachments: list[Json] | None,
-        timeout_ms: int | None, options: RunOptions, label: str | None = None, spawned_by: str | None = None,
+        self, call: RpcCall, key: str, message: str, *, run_id: str, mode: QueueMode,
+        attachments: Sequence[params.AttachmentParams] | None, timeout_ms: int | None, options: RunOptions,
+        label: str | None = None, spawned_by: str | None = None,
     ) -> RunAdmission:  # fmt: skip
         if len(message) > MAX_MESSAGE_LENGTH:
             raise RpcError(f"message is longer than {MAX_MESSAGE_LENGTH} characters; send it as an attachment")
         if is_internal_run(run_id):
             raise RpcError("idempotencyKey begins as ids of the gateway's own runs do; use another, such as a UUID")
-        files = params.read_attachments(attachments)
+        files = params.read_attachments(attachments or ())
         if not message.strip() and not files:
             raise RpcError("message or attachment required")
-        new = new_session(key, self._roster(), label=label, spawned_by=spawned_by)
-        admission = await self._runner.submit(
+        new = new_session(key, self.roster(), label=label, spawned_by=spawned_by)
+        admission = await self.runner.submit(
             RunRequest(
                 run_id=run_id,
                 session=new,
@@ -148,27 +118,24 @@ class ChatMethods:
             raise RpcError("idempotencyKey was already used in another session; make a new one for each message")
         return admission
 
-    async def _run_command(self, call: RpcCall, key: str, text: str, run_id: str | None) -> Json | None:
+    async def _run_command(self, call: RpcCall, key: str, text: str, run_id: str | None) -> RunReply | None:
         """`/stop`, `/new` and `/reset` are commands to the gateway; any other text is for the agent."""
         if text not in ("/stop", "/new", "/reset"):
             return None
         if text == "/stop":
-            await self._runner.abort(key)
+            await self.runner.abort(key)
             reply = "Stopped."
         else:
             if not has_scope(call.caller.scopes, ADMIN):
                 raise scope_error(ADMIN)
-            await self._reset(key)
+            await self.reset_session(key)
             reply = "A new conversation begins."
         run_id = run_id or new_id()
         payload = {"runId": run_id, "sessionKey": key, "agentId": split_key(key)[0], "seq": 1, "state": "final"}
-        content = [{"type": "text", "text": reply}]
-        payload["message"] = {"role": "assistant", "content": content, "timestamp": now_ms()}
-        self._publish(RpcEvent(name="chat", payload=payload))
+        self.publish(RpcEvent(name="chat", payload={**payload, "message": assistant_message(reply)}))
         return {"runId": run_id, "status": "started"}
 
-    async def _agent(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.AgentParams, call.method)
+    async def _agent(self, call: RpcCall, asked: params.AgentParams) -> RunReply:
         key = await self._resolve_session(asked)
         done = await self._run_command(call, key, asked.message.strip(), asked.idempotency_key)
         if done is not None:
@@ -189,114 +156,119 @@ class ChatMethods:
             first = {"runId": admission.run.run_id, "sessionKey": key, "agentId": admission.run.agent_id}
             await call.peer.acknowledge({**first, "status": "accepted", "acceptedAt": admission.run.accepted_at})
         limit = MAX_WAIT if timeout_ms == 0 else (timeout_ms or DEFAULT_TIMEOUT_MS) / 1000 + WAIT_MARGIN
-        run = await self._runner.wait(admission.run.run_id, seconds=limit)
+        run = await self.runner.wait(admission.run.run_id, seconds=limit)
         if run is None:  # it waits behind others: the caller may continue with agent.wait
             return {"runId": admission.run.run_id, "status": "timeout", "summary": "still waiting or running"}
         return views.agent_result(run)
 
     async def _resolve_session(self, request: params.AgentParams) -> str:
         if request.session_key is not None:
-            return self._canonical_key(request.session_key, request.agent_id)
+            return self.canonical_key(request.session_key, request.agent_id)
         if request.session_id is not None:
-            found = await self._sessions.find(session_id=request.session_id)
+            found = await self.sessions.find(session_id=request.session_id)
             if not found:
                 raise RpcError(f"No session found: {request.session_id}")
             return found[0].key
-        return self._canonical_key("main", request.agent_id)
+        return self.canonical_key("main", request.agent_id)
 
-    async def _wait(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.WaitParams, call.method)
-        run = await self._runner.wait(asked.run_id, seconds=min(asked.timeout_ms / 1000, MAX_WAIT))
+    async def _wait(self, call: RpcCall, asked: params.WaitParams) -> Json:
+        run = await self.runner.wait(asked.run_id, seconds=min(asked.timeout_ms / 1000, MAX_WAIT))
         return {"runId": asked.run_id, "status": "timeout"} if run is None else views.wait_result(run)
 
-    async def _abort(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.ChatAbortParams, call.method)
-        key = self._canonical_key(asked.session_key, asked.agent_id)
-        ended = await self._runner.abort(key, run_id=asked.run_id)
+    async def _abort(self, call: RpcCall, asked: params.ChatAbortParams) -> dict[str, bool | list[str]]:
+        key = self.canonical_key(asked.session_key, asked.agent_id)
+        ended = await self.runner.abort(key, run_id=asked.run_id)
         return {"ok": True, "aborted": bool(ended), "runIds": list(ended)}
 
-    async def _inject(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.InjectParams, call.method)
-        key = self._canonical_key(asked.session_key, asked.agent_id)
+    async def _inject(self, call: RpcCall, asked: params.InjectParams) -> dict[str, bool | str]:
+        key = self.canonical_key(asked.session_key, asked.agent_id)
         text = f"[{asked.label}]\n\n{asked.message}" if asked.label else asked.message
-        body: Json = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
-        body |= {"provider": "openclaw", "model": "gateway-injected"}
-        added = await self._sessions.append(key, [MessageDraft(role="assistant", body=body, text=text)])
+        body = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
+        draft = MessageDraft(
+            role="assistant", body={**body, "provider": "openclaw", "model": "gateway-injected"}, text=text
+        )
+        added = await self.sessions.append(key, [draft])
         if added is None:
             raise RpcError(f"session not found: {key}")
         session, (message,) = added
-        self._events.publish_message(message, session)
+        self.events.publish_message(message, session)
         payload = {"runId": f"inject-{message.uid}", "sessionKey": key, "agentId": session.agent_id, "seq": 0}
-        self._publish(
+        self.publish(
             RpcEvent(name="chat", payload={**payload, "state": "final", "message": views.format_message(message)})
         )
         return {"ok": True, "messageId": message.uid}
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    async def _history(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.HistoryParams, call.method)
-        key = self._canonical_key(asked.session_key, asked.agent_id)
+    async def _history(self, call: RpcCall, asked: params.HistoryParams) -> Json:
+        key = self.canonical_key(asked.session_key, asked.agent_id)
         if asked.cursor is not None and (asked.offset is not None or asked.message_id is not None):
             raise RpcError("cursor cannot be used with offset or messageId")
         after = None if asked.cursor is None else _parse_cursor(asked.cursor)
         offset = asked.offset or 0
         if asked.message_id is not None:
             offset = await self._find_offset(key, asked.message_id, asked.limit)
-        page = await self._sessions.history(key, limit=asked.limit, offset=offset, after=after)
+        page = await self.sessions.history(key, limit=asked.limit, offset=offset, after=after)
         messages = _fit_messages(page.messages, asked, newest=after is None)
         return await self._history_result(page, messages, asked, offset)
 
     async def _history_result(
-        self, page: HistoryPage, messages: list[Json], request: params.HistoryParams, offset: int
+        self, page: HistoryPage, messages: Sequence[Json], request: params.HistoryParams, offset: int
     ) -> Json:
-        session = page.session
-        waiting = [] if session is None else await self._sessions.pending_runs(session.key)
-        active = {} if session is None else await self._sessions.active_runs([session.key])
-        result: Json = {"messages": messages, "pendingInputs": views.pending_inputs(waiting)}
+        session, roster = page.session, self.roster()
+        if request.cursor is not None and (page.has_more or session is None):
+            return {"kind": "reset"}
         if session is None:
-            key, roster = self._canonical_key(request.session_key, request.agent_id), self._roster()
-            result["sessionInfo"] = views.placeholder_row(key, classify_key(key, roster), roster)
+            key = self.canonical_key(request.session_key, request.agent_id)
+            info, waiting = views.placeholder_row(key, classify_key(key, roster), roster), []
         else:
-            ids = active.get(session.key, ())
-            result["sessionInfo"] = views.session_row(session, self._roster(), active=ids)
-            result["deltaCursor"] = _format_cursor(session, page)
+            info, waiting = await self.session_row(session), list(await self.sessions.pending_runs(session.key))
+        pending = [
+            {"runId": run.run_id, "text": run.message, "queueMode": run.mode, "acceptedAt": run.accepted_at}
+            for run in waiting
+        ]
+        result = {
+            "messages": messages,
+            "pendingInputs": {"items": pending, "total": len(pending)},
+            "sessionInfo": info,
+            "deltaCursor": None if session is None else _format_cursor(session, page),
+        }
         if request.cursor is not None:
-            return {"kind": "reset"} if page.has_more or session is None else {"kind": "delta", **result}
+            return {"kind": "delta", **result}
         more = page.has_more or len(messages) < len(page.messages)
-        result |= {"sessionKey": request.session_key, "hasMore": more, "totalMessages": page.total}
-        result["defaults"] = views.session_defaults(self._roster())
-        if session is not None:
-            result["sessionId"] = session.session_id
-        if offset:
-            result["offset"] = offset
-        if more:
-            result["nextOffset"] = offset + len(messages)
-        return result
+        return drop_none(
+            {
+                **result, "sessionKey": request.session_key,
+                "sessionId": None if session is None else session.session_id,
+                "defaults": views.session_defaults(roster), "hasMore": more, "totalMessages": page.total,
+                "offset": offset or None, "nextOffset": offset + len(messages) if more else None,
+            }
+        )  # fmt: skip
 
     async def _find_offset(self, key: str, uid: str, limit: int) -> int:
         """The page with that message in its middle."""
-        message = await self._sessions.message(key, uid)
-        page = await self._sessions.history(key, limit=1)
+        message = await self.sessions.message(key, uid)
+        page = await self.sessions.history(key, limit=1)
         if message is None or page.session is None or message.epoch != page.session.epoch:
             raise RpcError(f"message not found: {uid}")
         return max(0, page.total - message.seq - limit // 2)
 
-    async def _get_message(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.MessageGetParams, call.method)
-        message = await self._sessions.message(self._canonical_key(asked.session_key, asked.agent_id), asked.message_id)
+    async def _get_message(self, call: RpcCall, asked: params.MessageGetParams) -> Json:
+        message = await self.sessions.message(self.canonical_key(asked.session_key, asked.agent_id), asked.message_id)
         if message is None:
             return {"ok": False, "unavailableReason": "not_found"}
         return {"ok": True, "message": views.format_message(message, max_chars=asked.max_chars, inline=True)}
 
 
-def _admission_status(admission: RunAdmission) -> str:
+def _admission_status(admission: RunAdmission) -> Literal["started", "in_flight", "ok", "error"]:
     if admission.is_new:
         return "started"
     return "in_flight" if not admission.run.is_over else "ok" if admission.run.status == "ok" else "error"
 
 
-def _fit_messages(messages: Sequence[TranscriptMessage], request: params.HistoryParams, *, newest: bool) -> list[Json]:
+def _fit_messages(
+    messages: Sequence[TranscriptMessage], request: params.HistoryParams, *, newest: bool
+) -> Sequence[Json]:
     """As many as fit the answer; those left out are the oldest (of a delta: the newest, which come next time)."""
     left = min(request.max_bytes or HISTORY_BYTES, HISTORY_BYTES)
     kept: list[Json] = []

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
@@ -86,6 +87,17 @@ class DeleteParams(ChangeParams, frozen=True, kw_only=True):
     archived_only: bool = False
 
 
+class AttachmentParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A file of a message. `read_attachments` checks it, so that its errors name the file."""
+
+    content: Any = None
+    """Base64 or a `data:` URL; bytes, when this process itself is the caller."""
+    mime_type: Any = None
+    snake_mime_type: Any = field(default=None, name="mime_type")
+    file_name: Any = None
+    name: Any = None
+
+
 class CreateParams(SessionParams, frozen=True, kw_only=True):
     key: SessionKey | None = None
     idempotency_key: NonEmptyStr | None = None
@@ -97,7 +109,7 @@ class CreateParams(SessionParams, frozen=True, kw_only=True):
     thinking_level: NonEmptyStr | None = None
     task: str | None = None
     message: str | None = None
-    attachments: list[Json] | None = None
+    attachments: list[AttachmentParams] | None = None
     timeout_ms: NonNegativeInt | None = None
 
 
@@ -119,7 +131,7 @@ class SessionSendParams(SessionParams, frozen=True, kw_only=True):
     key: SessionKey
     message: str
     idempotency_key: RunId | None = None
-    attachments: list[Json] | None = None
+    attachments: list[AttachmentParams] | None = None
     thinking: str | None = None
     timeout_ms: NonNegativeInt | None = None
 
@@ -163,7 +175,7 @@ class AgentParams(SessionParams, frozen=True, kw_only=True):
     idempotency_key: RunId
     session_key: SessionKey | None = None
     session_id: NonEmptyStr | None = None
-    attachments: list[Json] | None = None
+    attachments: list[AttachmentParams] | None = None
     model: str | None = None
     provider: str | None = None
     thinking: str | None = None
@@ -181,29 +193,26 @@ class WaitParams(SessionParams, frozen=True, kw_only=True):
     timeout_ms: NonNegativeInt = 30_000
 
 
-def read_attachments(entries: list[Json] | None) -> tuple[Attachment, ...]:
+def read_attachments(entries: Sequence[AttachmentParams]) -> tuple[Attachment, ...]:
     """Raises RpcError that names the attachment which can't be used."""
-    if entries is None:
-        return ()
     if len(entries) > MAX_ATTACHMENTS:
         raise RpcError(f"at most {MAX_ATTACHMENTS} attachments go with one message")
     return tuple(_read_attachment(one, f"attachments[{index}]") for index, one in enumerate(entries))
 
 
-def _read_attachment(entry: Json, path: str) -> Attachment:
-    content: Any = entry.get("content")
-    mime_type = entry.get("mimeType") or entry.get("mime_type") or "application/octet-stream"
+def _read_attachment(entry: AttachmentParams, path: str) -> Attachment:
+    content = entry.content
+    mime_type = entry.mime_type or entry.snake_mime_type or "application/octet-stream"
     if not isinstance(content, str | bytes) or not content:
         raise RpcError(f"{path}: content must be base64 text")
     if isinstance(content, str) and content.startswith("data:"):
         declared, _, content = content.removeprefix("data:").partition(",")
-        mime_type = entry.get("mimeType") or declared.partition(";")[0] or mime_type
+        mime_type = entry.mime_type or declared.partition(";")[0] or mime_type
     try:
-        # Bytes are given by this process itself: no wire carries them.
         data = content if isinstance(content, bytes) else base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise RpcError(f"{path}: content is not valid base64") from None
     if len(data) > MAX_ATTACHMENT_BYTES:
         raise RpcError(f"{path}: larger than {MAX_ATTACHMENT_BYTES} bytes")
-    name = entry.get("fileName") or entry.get("name")
+    name = entry.file_name or entry.name
     return Attachment(mime_type=str(mime_type)[:255], name=str(name)[:255] if name else None, data=data)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from ...core.agent import (
     AgentEvent,
@@ -15,6 +15,7 @@ from ...core.agent import (
     Usage,
 )
 from ...core.agents import AgentRoster
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.rpc import Publish, RpcEvent
 from ...core.sessions import (
@@ -63,7 +64,9 @@ class RunEventPublisher:
                     self.publish_message(message, claim.session)
                 stream.begin()
             case RunOutput(run=run, event=event):
-                self._stream_for(run).publish_event(event)
+                if run.run_id not in self._streams:  # a run of another process: its start was not seen here
+                    self._streams[run.run_id] = _RunStream(self._publish, run, None)
+                self._streams[run.run_id].publish_event(event)
             case MessagesAdded(messages=messages):
                 for message in messages:
                     self.publish_message(message, None)
@@ -75,21 +78,14 @@ class RunEventPublisher:
                 if session is not None:
                     self.publish_session(session, phase="end", run_id=run.run_id)
 
-    def _stream_for(self, run: Run) -> "_RunStream":
-        if run.run_id not in self._streams:
-            self._streams[run.run_id] = _RunStream(self._publish, run, None)
-        return self._streams[run.run_id]
-
     def publish_session(
         self, session: Session, *, reason: str | None = None, phase: str | None = None, run_id: str | None = None,
         active: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         """To the connections that follow every session."""
         row = views.session_row(session, self._roster(), active=active)
-        payload: Json = {**row, "sessionKey": session.key, "agentId": session.agent_id, "ts": now_ms(), "session": row}
-        for name, value in (("reason", reason), ("phase", phase), ("runId", run_id)):
-            if value is not None:
-                payload[name] = value
+        change = drop_none({"reason": reason, "phase": phase, "runId": run_id})
+        payload = {**row, **change, "sessionKey": session.key, "ts": now_ms(), "session": row}
         self._publish(RpcEvent(name="sessions.changed", payload=payload, topic=SESSIONS_TOPIC))
 
     def publish_deletion(self, key: str, agent_id: str) -> None:
@@ -98,23 +94,21 @@ class RunEventPublisher:
 
     def publish_message(self, message: TranscriptMessage, session: Session | None) -> None:
         """To the connections that follow every session, and to those that follow this one."""
-        payload: Json = {
+        row = None if session is None else views.session_row(session, self._roster())
+        payload = {
             "sessionKey": message.session_key,
             "agentId": message.session_key.split(":")[1],
             "message": views.format_message(message),
             "messageId": message.uid,
             "messageSeq": message.seq,
+            "runId": message.run_id,
+            "session": row,
+            **{name: value for name, value in (row or {}).items() if name in ROUTE_FIELDS},
         }
-        if message.run_id is not None:
-            payload["runId"] = message.run_id
-        if session is not None:
-            row = views.session_row(session, self._roster())
-            payload["session"] = row
-            payload |= {name: row[name] for name in ROUTE_FIELDS if name in row}
         self._publish(
             RpcEvent(
                 name="session.message",
-                payload=payload,
+                payload=drop_none(payload),
                 topic=session_topic(message.session_key),
                 other_topic=SESSIONS_TOPIC,
             )
@@ -131,7 +125,7 @@ class _RunStream:
     def __init__(self, publish: Publish, run: Run, spawned_by: str | None) -> None:
         self._publish = publish
         self._run = run
-        self._base: Json = {"runId": run.run_id, "sessionKey": run.session_key, "agentId": run.agent_id}
+        self._base = {"runId": run.run_id, "sessionKey": run.session_key, "agentId": run.agent_id}
         if spawned_by is not None:
             self._base["spawnedBy"] = spawned_by
         self._seq = 0
@@ -143,9 +137,9 @@ class _RunStream:
         self._tool_start_times: dict[str, int] = {}
 
     def begin(self) -> None:
-        self._publish_chat({"state": "status", "phase": "preparing_context"})
-        self._publish_agent("lifecycle", {"phase": "start", "startedAt": self._run.started_at})
-        self._publish_chat({"state": "status", "phase": "starting_model"})
+        self._publish_chat("status", phase="preparing_context")
+        self._publish_agent("lifecycle", phase="start", startedAt=self._run.started_at)
+        self._publish_chat("status", phase="starting_model")
 
     def publish_event(self, event: AgentEvent) -> None:
         match event:
@@ -153,11 +147,11 @@ class _RunStream:
                 self._text = text if replace else self._text + text
                 self._schedule_flush()
             case ModelSelected(provider=provider, model=model):
-                self._publish_agent("lifecycle", {"phase": "model", "provider": provider, "model": model})
+                self._publish_agent("lifecycle", phase="model", provider=provider, model=model)
             case Usage(output=output):
-                self._publish_agent("usage", {"outputTokens": output})
+                self._publish_agent("usage", outputTokens=output)
             case ThinkingText(text=text):
-                self._publish_agent("thinking", {"text": text, "delta": text})
+                self._publish_agent("thinking", text=text, delta=text)
             case ToolUse() | ToolUpdate() | ToolOutcome():
                 self._flush()
                 self._item_number += 1
@@ -169,20 +163,20 @@ class _RunStream:
         self._flush()
         ended = {"stopReason": run.stop_reason, "aborted": run.status == "aborted", "endedAt": run.ended_at}
         if run.status == "ok":
-            terminal = {"terminalReply": views.terminal_reply(run), "terminalReceipt": views.terminal_receipt(run)}
             more = {"startedAt": run.started_at, "replayInvalid": False, "executionSettled": True}
-            self._publish_agent("lifecycle", {"phase": "end", **ended, **more, **terminal})
-            final: Json = {"state": "final", "stopReason": run.stop_reason}
-            if answer is not None:
-                final["message"] = views.format_message(answer, inline=True)
-            self._publish_chat(final)
+            self._publish_agent("lifecycle", phase="end", **ended, **more, **views.terminal_fields(run))
+            message = {} if answer is None else {"message": views.format_message(answer, inline=True)}
+            self._publish_chat("final", stopReason=run.stop_reason, **message)
         elif run.status == "aborted":
-            self._publish_agent("lifecycle", {"phase": "end", **ended})
-            self._publish_chat({"state": "aborted", "stopReason": run.stop_reason, **self._partial_message()})
+            unfinished = {"message": assistant_message(self._text)} if self._text else {}
+            self._publish_agent("lifecycle", phase="end", **ended)
+            self._publish_chat("aborted", stopReason=run.stop_reason, **unfinished)
         else:
-            self._publish_agent("lifecycle", {"phase": "error", "error": run.error, **ended})
+            failure = RunFailure(kind="timeout") if run.stop_reason == "timeout" else run.result.failure or RunFailure()
+            detail = {} if failure.detail is None else {"errorDetail": failure.detail}
+            self._publish_agent("lifecycle", phase="error", error=run.error, **ended)
             self._publish_chat(
-                {"state": "error", "errorMessage": run.error, "stopReason": run.stop_reason, **_failure_fields(run)}
+                "error", errorMessage=run.error, stopReason=run.stop_reason, errorKind=failure.kind, **detail
             )
         self.cancel_timer()
 
@@ -190,9 +184,6 @@ class _RunStream:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _partial_message(self) -> Json:
-        return {"message": _assistant_message(self._text)} if self._text else {}
 
     def _schedule_flush(self) -> None:
         """The first delta at once, the others at intervals."""
@@ -213,47 +204,39 @@ class _RunStream:
         self._published_text = self._text
         self._next_delta_at = asyncio.get_running_loop().time() + DELTA_INTERVAL
         item = f"{self._run.run_id}:{self._item_number}"
-        self._publish_agent("assistant", {"text": self._text, "delta": added, "itemId": item})
-        delta: Json = {"state": "delta", "deltaText": added, "message": _assistant_message(self._text)}
-        self._publish_chat(delta if grown else {**delta, "replace": True}, advance=False)
+        self._publish_agent("assistant", text=self._text, delta=added, itemId=item)
+        replaces = {} if grown else {"replace": True}
+        self._publish_chat("delta", deltaText=added, message=assistant_message(self._text), **replaces)
 
     def _publish_tool(self, event: ToolUse | ToolUpdate | ToolOutcome) -> None:
         name = {"name": event.name, "toolCallId": event.id}
         item = {"itemId": f"tool:{event.id}", **name, "kind": "tool"}
         if isinstance(event, ToolUse):
-            self._tool_start_times[event.id] = now_ms()
-            started = {"title": event.name, "status": "running", "startedAt": self._tool_start_times[event.id]}
-            self._publish_agent("item", {**item, "phase": "start", **started}, topic=TOOL_EVENTS_TOPIC)
-            self._publish_agent("tool", {"phase": "start", **name, "args": event.arguments}, topic=TOOL_EVENTS_TOPIC)
+            started = self._tool_start_times[event.id] = now_ms()
+            self._publish_agent("item", **item, phase="start", title=event.name, status="running", startedAt=started)
+            self._publish_agent("tool", phase="start", **name, args=event.arguments)
             return
         content = {"content": list(event.content)}
         if isinstance(event, ToolUpdate):
-            self._publish_agent("tool", {"phase": "update", **name, "partialResult": content}, topic=TOOL_EVENTS_TOPIC)
+            self._publish_agent("tool", phase="update", **name, partialResult=content)
             return
-        result = {"phase": "result", **name, "isError": event.failed, "result": content}
-        self._publish_agent("tool", result, topic=TOOL_EVENTS_TOPIC)
+        self._publish_agent("tool", phase="result", **name, isError=event.failed, result=content)
         times = {"startedAt": self._tool_start_times.pop(event.id, now_ms()), "endedAt": now_ms()}
-        status = "failed" if event.failed else "completed"
-        self._publish_agent("item", {**item, "phase": "end", "status": status, **times}, topic=TOOL_EVENTS_TOPIC)
+        self._publish_agent("item", **item, phase="end", status="failed" if event.failed else "completed", **times)
 
-    def _publish_chat(self, payload: Json, *, advance: bool = True) -> None:
-        self._seq += advance
-        self._publish(RpcEvent(name="chat", payload={**self._base, "seq": self._seq, **payload}))
+    def _publish_chat(self, state: str, /, **fields: Any) -> None:
+        self._seq += state != "delta"  # a delta has the number of the `agent` event with the same text
+        self._publish(RpcEvent(name="chat", payload={**self._base, "seq": self._seq, "state": state, **fields}))
 
-    def _publish_agent(self, stream: str, data: Json, *, topic: str | None = None) -> None:
+    def _publish_agent(self, stream: str, /, **data: Any) -> None:
         self._seq += 1
-        payload = {**self._base, "sessionId": self._run.session_id, "stream": stream, "data": data}
-        payload |= {"seq": self._seq, "ts": now_ms(), "isHeartbeat": False}
+        payload = {
+            **self._base, "sessionId": self._run.session_id, "stream": stream, "data": data, "seq": self._seq,
+            "ts": now_ms(), "isHeartbeat": False,
+        }  # fmt: skip
+        topic = TOOL_EVENTS_TOPIC if stream in ("item", "tool") else None
         self._publish(RpcEvent(name="agent", payload=payload, topic=topic))
 
 
-def _assistant_message(text: str) -> Json:
+def assistant_message(text: str) -> Json:
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "timestamp": now_ms()}
-
-
-def _failure_fields(run: Run) -> Json:
-    if run.stop_reason == "timeout":
-        return {"errorKind": "timeout"}
-    failure = run.result.failure or RunFailure()
-    detail = {} if failure.detail is None else {"errorDetail": failure.detail}
-    return {"errorKind": failure.kind, **detail}

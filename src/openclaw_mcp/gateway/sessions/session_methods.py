@@ -4,20 +4,32 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
-from ...core.agents import AgentRoster
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.model_name import check_model_name
 from ...core.numbers import parse_whole_number
-from ...core.ports import RunExecutor
-from ...core.repositories import IdempotencyRepository, SessionRepository
-from ...core.rpc import ADMIN, READ, WRITE, RpcCall, RpcError, RpcMethod, has_scope, read_params, scope_error
+from ...core.repositories import IdempotencyRepository
+from ...core.rpc import (
+    ADMIN,
+    READ,
+    WRITE,
+    RpcCall,
+    RpcError,
+    RpcMethod,
+    has_scope,
+    make_method,
+    read_params,
+    scope_error,
+)
 from ...core.session_keys import classify_key, new_session, normalize_key
-from ...core.sessions import QueueMode, Session, SessionPage, SessionQuery, now_ms
+from ...core.sessions import QueueMode, SessionQuery, now_ms
 from . import params, views
-from .run_events import SESSIONS_TOPIC, RunEventPublisher, session_topic
-from .session_reset import SessionReset
+from .run_events import SESSIONS_TOPIC, session_topic
+from .session_operations import SessionOperations
+from .views import RunReply, SessionChanged, SessionRow
 
 DEFAULT_PAGE: Final = 100  # rows when the caller names no limit
 MAX_PAGE: Final = 1000  # rows
@@ -32,131 +44,101 @@ NON_ENTRY_FIELDS: Final = frozenset(
 ADMIN_CREATE_FIELDS: Final = ("permissionMode", "toolOverrides", "execNode", "cwd")
 MAX_ENTRY_VALUE_LENGTH: Final = 8192
 
-SendMessage = Callable[[RpcCall, params.SessionSendParams, QueueMode], Awaitable[Json]]
+SendMessage = Callable[[RpcCall, params.SessionSendParams, QueueMode], Awaitable[RunReply]]
 
 
-class SessionMethods:
-    """`sessions.*`. `send` sends a message as `chat.send` does."""
+class SessionMethods(SessionOperations, frozen=True, kw_only=True):
+    """`sessions.*`. `send` sends a message as `chat.send` does; `path` is the store's location."""
 
-    def __init__(
-        self,
-        sessions: SessionRepository,
-        idempotency: IdempotencyRepository,
-        runner: RunExecutor,
-        events: RunEventPublisher,
-        *,
-        roster: Callable[[], AgentRoster],
-        path: str,
-        send: SendMessage,
-        reset: SessionReset,
-    ) -> None:
-        self._sessions = sessions
-        self._idempotency = idempotency
-        self._runner = runner
-        self._events = events
-        self._roster = roster
-        self._path = path
-        self._send = send
-        self._reset_session = reset
+    idempotency: IdempotencyRepository
+    path: str
+    send: SendMessage
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            RpcMethod("sessions.list", READ, self._list),
-            RpcMethod("sessions.describe", READ, self._describe),
-            RpcMethod("sessions.get", READ, self._get, advertised=False),
-            RpcMethod("sessions.preview", READ, self._preview),
-            RpcMethod("sessions.resolve", READ, self._resolve, advertised=False),
-            RpcMethod("sessions.search", READ, self._search),
+            make_method("sessions.list", READ, params.SessionListParams, self._list),
+            make_method("sessions.describe", READ, params.KeyParams, self._describe),
+            make_method("sessions.get", READ, params.KeyParams, self._get, advertised=False),
+            make_method("sessions.preview", READ, params.PreviewParams, self._preview),
+            make_method("sessions.resolve", READ, params.ResolveParams, self._resolve, advertised=False),
+            make_method("sessions.search", READ, params.SearchParams, self._search),
             RpcMethod("sessions.subscribe", READ, self._subscribe),
             RpcMethod("sessions.unsubscribe", READ, self._unsubscribe),
-            RpcMethod("sessions.messages.subscribe", READ, self._subscribe_messages),
-            RpcMethod("sessions.messages.unsubscribe", READ, self._unsubscribe_messages),
-            RpcMethod("sessions.create", WRITE, self._create),
-            RpcMethod("sessions.patch", WRITE, self._patch),
-            RpcMethod("sessions.reset", ADMIN, self._reset),
-            RpcMethod("sessions.delete", WRITE, self._delete),
-            RpcMethod("sessions.abort", WRITE, self._abort),
+            make_method("sessions.messages.subscribe", READ, params.KeyParams, self._subscribe_messages),
+            make_method("sessions.messages.unsubscribe", READ, params.KeyParams, self._unsubscribe_messages),
+            make_method("sessions.create", WRITE, params.CreateParams, self._create),
+            make_method("sessions.patch", WRITE, params.ChangeParams, self._patch),
+            make_method("sessions.reset", ADMIN, params.ResetParams, self._reset),
+            make_method("sessions.delete", WRITE, params.DeleteParams, self._delete),
+            make_method("sessions.abort", WRITE, params.AbortParams, self._abort),
             RpcMethod("agents.list", READ, self._list_agents),
-            RpcMethod("agent.identity.get", READ, self._get_identity),
+            make_method("agent.identity.get", READ, params.SessionParams, self._get_identity),
         )
-
-    def _canonical_key(self, key: str, agent_id: str | None = None) -> str:
-        return normalize_key(key, self._roster(), agent_id=agent_id)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    async def _list(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.SessionListParams, call.method)
+    async def _list(self, call: RpcCall, asked: params.SessionListParams) -> Json:
         limit = min(asked.limit or DEFAULT_PAGE, MAX_PAGE)
         query = _build_query(asked, limit)
         if asked.spawned_by is not None:
-            query = replace(query, spawned_by=self._canonical_key(asked.spawned_by))
-        page = await self._sessions.page(query)
-        return self._list_result(page, asked, limit)
-
-    def _list_result(self, page: SessionPage, request: params.SessionListParams, limit: int) -> Json:
-        roster = self._roster()
+            query = replace(query, spawned_by=self.canonical_key(asked.spawned_by))
+        page, roster = await self.sessions.page(query), self.roster()
         rows = views.session_rows(
             page.sessions,
             roster,
             page.active,
-            include_titles=request.include_derived_titles,
-            include_last=request.include_last_message,
+            include_titles=asked.include_derived_titles,
+            include_last=asked.include_last_message,
         )
-        seen = request.offset + len(rows)
-        more = len(rows) == limit and (request.cursor is not None or seen < page.total)
-        listed: Json = {"ts": now_ms(), "path": self._path, "count": len(rows), "totalCount": page.total}
-        listed |= {"limitApplied": limit, "hasMore": more, "nextOffset": seen if more else None, "owners": []}
+        seen = asked.offset + len(rows)
+        more = len(rows) == limit and (asked.cursor is not None or seen < page.total)
+        cursor = {}
         if more:
             last = page.sessions[-1]
-            when = last.last_interaction_at if request.sort_by == "lastInteractionAt" else last.updated_at
-            listed["nextCursor"] = f"{when}.{last.position}"
-        return {**listed, "defaults": views.session_defaults(roster), "sessions": rows}
+            when = last.last_interaction_at if asked.sort_by == "lastInteractionAt" else last.updated_at
+            cursor = {"nextCursor": f"{when}.{last.position}"}
+        return {
+            "ts": now_ms(), "path": self.path, "count": len(rows), "totalCount": page.total, "limitApplied": limit,
+            "hasMore": more, "nextOffset": seen if more else None, **cursor, "owners": [],
+            "defaults": views.session_defaults(roster), "sessions": rows,
+        }  # fmt: skip
 
-    async def _describe(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.KeyParams, call.method)
-        session = await self._sessions.get(self._canonical_key(asked.key, asked.agent_id))
+    async def _describe(self, call: RpcCall, asked: params.KeyParams) -> dict[str, SessionRow | None]:
+        session = await self.sessions.get(self.canonical_key(asked.key, asked.agent_id))
         if session is None:
             return {"session": None}
         titles, last = asked.include_derived_titles, asked.include_last_message
-        return {"session": await self._session_row(session, include_titles=titles, include_last=last)}
+        return {"session": await self.session_row(session, include_titles=titles, include_last=last)}
 
-    async def _session_row(self, session: Session, **include: bool) -> Json:
-        active = await self._sessions.active_runs([session.key])
-        return views.session_row(session, self._roster(), active=active.get(session.key, ()), **include)
-
-    async def _get(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.KeyParams, call.method)
-        page = await self._sessions.history(
-            self._canonical_key(asked.key, asked.agent_id), limit=min(asked.limit or DEFAULT_PAGE, MAX_PAGE)
+    async def _get(self, call: RpcCall, asked: params.KeyParams) -> Json:
+        page = await self.sessions.history(
+            self.canonical_key(asked.key, asked.agent_id), limit=min(asked.limit or DEFAULT_PAGE, MAX_PAGE)
         )
         return {"messages": [views.format_message(message) for message in page.messages]}
 
-    async def _preview(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.PreviewParams, call.method)
+    async def _preview(self, call: RpcCall, asked: params.PreviewParams) -> Json:
         previews = []
         for key in asked.keys:
-            page = await self._sessions.history(self._canonical_key(key), limit=min(asked.limit, 50))
+            page = await self.sessions.history(self.canonical_key(key), limit=min(asked.limit, 50))
             items = [
                 {"role": message.role, "text": text[: asked.max_chars]}
                 for message in page.messages
-                if (text := views.message_text(message.body))
+                if (text := views.message_text(message))
             ]
             status = "missing" if page.session is None else "ok" if items else "empty"
             previews.append({"key": key, "status": status, "items": items})
         return {"ts": now_ms(), "previews": previews}
 
-    async def _resolve(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.ResolveParams, call.method)
+    async def _resolve(self, call: RpcCall, asked: params.ResolveParams) -> dict[str, bool | str]:
         given = [name for name in ("key", "session_id", "label") if getattr(asked, name) is not None]
         if len(given) != 1:
             raise RpcError("sessions.resolve needs exactly one of key, sessionId, label")
         if asked.key is not None:
-            session = await self._sessions.get(self._canonical_key(asked.key, asked.agent_id))
+            session = await self.sessions.get(self.canonical_key(asked.key, asked.agent_id))
             found = [session] if session else []
         else:
             found = list(
-                await self._sessions.find(session_id=asked.session_id, label=asked.label, agent_id=asked.agent_id)
+                await self.sessions.find(session_id=asked.session_id, label=asked.label, agent_id=asked.agent_id)
             )
         if len(found) == 1:
             named = {"displayName": found[0].display_name} if found[0].display_name else {}
@@ -169,53 +151,37 @@ class SessionMethods:
         how = {"key": "", "session_id": " with sessionId", "label": " with label"}[given[0]]
         raise RpcError(f"No session found{how}: {getattr(asked, given[0])}")
 
-    async def _search(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.SearchParams, call.method)
-        within = None if asked.session_keys is None else [self._canonical_key(key) for key in asked.session_keys]
-        hits = await self._sessions.search(asked.query, keys=within, agent_id=asked.agent_id, limit=asked.limit)
-        results = [
-            {
-                "sessionKey": hit.session_key,
-                "sessionId": hit.session_id,
-                "messageId": hit.uid,
-                "role": hit.role,
-                "timestamp": hit.at,
-                "snippet": hit.snippet,
-                "score": hit.score,
-            }
-            for hit in hits
-        ]
-        return {"results": results, "truncated": len(results) == asked.limit}
+    async def _search(self, call: RpcCall, asked: params.SearchParams) -> Json:
+        within = None if asked.session_keys is None else [self.canonical_key(key) for key in asked.session_keys]
+        hits = await self.sessions.search(asked.query, keys=within, agent_id=asked.agent_id, limit=asked.limit)
+        return {"results": to_builtins(hits), "truncated": len(hits) == asked.limit}
 
     # ---- following -----------------------------------------------------------------------------------------------
 
     async def _subscribe(self, call: RpcCall) -> Json:
         call.peer.subscriptions().add(SESSIONS_TOPIC)
-        subscribed: Json = {"subscribed": True}
-        if call.params:
-            subscribed["list"] = await self._list(call)
-        return subscribed
+        if not call.params:
+            return {"subscribed": True}
+        asked = read_params(call.params, params.SessionListParams, call.method)
+        return {"subscribed": True, "list": await self._list(call, asked)}
 
-    async def _unsubscribe(self, call: RpcCall) -> Json:
+    async def _unsubscribe(self, call: RpcCall) -> dict[str, bool]:
         call.peer.subscriptions().discard(SESSIONS_TOPIC)
         return {"subscribed": False}
 
-    async def _subscribe_messages(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.KeyParams, call.method)
-        key = self._canonical_key(asked.key, asked.agent_id)
+    async def _subscribe_messages(self, call: RpcCall, asked: params.KeyParams) -> dict[str, bool | str]:
+        key = self.canonical_key(asked.key, asked.agent_id)
         call.peer.subscriptions().add(session_topic(key))
         return {"subscribed": True, "key": key}
 
-    async def _unsubscribe_messages(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.KeyParams, call.method)
-        key = self._canonical_key(asked.key, asked.agent_id)
+    async def _unsubscribe_messages(self, call: RpcCall, asked: params.KeyParams) -> dict[str, bool | str]:
+        key = self.canonical_key(asked.key, asked.agent_id)
         call.peer.subscriptions().discard(session_topic(key))
         return {"subscribed": False, "key": key}
 
     # ---- changing ------------------------------------------------------------------------------------------------
 
-    async def _create(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.CreateParams, call.method)
+    async def _create(self, call: RpcCall, asked: params.CreateParams) -> Json:
         if any(call.params.get(name) is not None for name in ADMIN_CREATE_FIELDS) and not has_scope(
             call.caller.scopes, ADMIN
         ):
@@ -223,27 +189,26 @@ class SessionMethods:
         check_model_name(asked.model)
         if asked.idempotency_key is None:
             return await self._create_session(call, asked)
-        known = await self._idempotency.get(call.method, asked.idempotency_key)
-        return known or await self._idempotency.put_if_absent(
+        known = await self.idempotency.get(call.method, asked.idempotency_key)
+        return known or await self.idempotency.put_if_absent(
             call.method, asked.idempotency_key, await self._create_session(call, asked)
         )
 
     async def _create_session(self, call: RpcCall, request: params.CreateParams) -> Json:
-        roster = self._roster()
+        roster = self.roster()
         name = request.key or f"dashboard:{_session_uuid(request.idempotency_key)}"
         key = normalize_key(name, roster, agent_id=request.agent_id)
-        parent = None if request.parent_session_key is None else self._canonical_key(request.parent_session_key)
+        parent = None if request.parent_session_key is None else self.canonical_key(request.parent_session_key)
         wanted = {"model": request.model, "thinkingLevel": request.thinking_level}
         new = new_session(
             key, roster, label=request.label, display_name=request.display_name, parent_key=parent,
             spawned_by=parent if request.spawn_depth else None, spawn_depth=request.spawn_depth,
             entry={name: value for name, value in wanted.items() if value is not None},
         )  # fmt: skip
-        session, fresh = await self._sessions.create(new)
+        session, fresh = await self.sessions.create(new)
         if fresh:
-            self._events.publish_session(session, reason="create")
-        made: Json = {"ok": True, "key": key, "sessionId": session.session_id, "runStarted": False}
-        made |= {"entry": await self._session_row(session), "resolved": views.model_selection(session.agent_id, roster)}
+            self.events.publish_session(session, reason="create")
+        made = {**await self.change_result(session), "sessionId": session.session_id, "runStarted": False}
         text = request.message if request.message is not None else request.task
         if text or request.attachments:
             run_id = request.idempotency_key or str(uuid.uuid4())
@@ -251,37 +216,29 @@ class SessionMethods:
                 key=key, message=text or "", idempotency_key=run_id, attachments=request.attachments,
                 timeout_ms=request.timeout_ms,
             )  # fmt: skip
-            made |= {"runStarted": True, **await self._send(call, send, "followup")}
+            return {**made, "runStarted": True, **await self.send(call, send, "followup")}
         return made
 
-    async def _patch(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.ChangeParams, call.method)
+    async def _patch(self, call: RpcCall, asked: params.ChangeParams) -> SessionChanged:
         changes = {name: value for name, value in call.params.items() if not name.startswith("expected")}
         if not changes.keys() <= WRITE_SCOPE_FIELDS | {"key", "agentId"} and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
         check_model_name(changes.get("model"))
-        key = self._canonical_key(asked.key, asked.agent_id)
+        key = self.canonical_key(asked.key, asked.agent_id)
         columns, entry = _split_changes(changes)
         await self._check_expectations(key, asked)
-        session = await self._sessions.patch(key, columns, entry)
+        session = await self.sessions.patch(key, columns, entry)
         if session is None:
-            session, _ = await self._sessions.create(new_session(key, self._roster()))
-            session = await self._sessions.patch(key, columns, entry) or session
-        self._events.publish_session(session, reason="patch")
-        resolved = views.model_selection(session.agent_id, self._roster())
-        return {
-            "ok": True,
-            "path": self._path,
-            "key": key,
-            "entry": await self._session_row(session),
-            "resolved": resolved,
-        }
+            session, _ = await self.sessions.create(new_session(key, self.roster()))
+            session = await self.sessions.patch(key, columns, entry) or session
+        self.events.publish_session(session, reason="patch")
+        return {**await self.change_result(session), "path": self.path}
 
     async def _check_expectations(self, key: str, request: params.ChangeParams) -> None:
         id, revision = request.expected_session_id, request.expected_lifecycle_revision
         if not id and not revision:
             return
-        session = await self._sessions.get(key)
+        session = await self.sessions.get(key)
         for name, expected, found in (
             ("expectedSessionId", id, session and session.session_id),
             ("expectedLifecycleRevision", revision, session and session.revision),
@@ -289,56 +246,54 @@ class SessionMethods:
             if expected and found != expected:
                 raise RpcError(f"session {key} changed since it was read ({name}); describe it and retry")
 
-    async def _reset(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.ResetParams, call.method)
-        key = self._canonical_key(asked.key, asked.agent_id)
+    async def _reset(self, call: RpcCall, asked: params.ResetParams) -> SessionChanged:
+        key = self.canonical_key(asked.key, asked.agent_id)
         await self._check_expectations(key, asked)
-        return await self._reset_session(key)
+        return await self.reset_session(key)
 
-    async def _delete(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.DeleteParams, call.method)
+    async def _delete(self, call: RpcCall, asked: params.DeleteParams) -> Json:
         if not asked.archived_only and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
-        key = self._canonical_key(asked.key, asked.agent_id)
-        if classify_key(key, self._roster()) == "main":
+        key = self.canonical_key(asked.key, asked.agent_id)
+        if classify_key(key, self.roster()) == "main":
             raise RpcError(f"Cannot delete the main session ({key}).")
         await self._check_expectations(key, asked)
-        session = await self._sessions.get(key)
+        session = await self.sessions.get(key)
         if session is None or (asked.archived_only and not session.archived):
             return {"ok": True, "key": key, "deleted": False, "archived": []}
-        await self._reset_session.stop_runs(key)
-        deleted = await self._sessions.delete(key, transcript=asked.delete_transcript)
+        await self.stop_runs(key)
+        deleted = await self.sessions.delete(key, transcript=asked.delete_transcript)
         if deleted:
-            self._events.publish_deletion(key, session.agent_id)
+            self.events.publish_deletion(key, session.agent_id)
         kept = [] if asked.delete_transcript else [f"agent:{session.agent_id}:deleted:{session.session_id}"]
         return {"ok": True, "key": key, "deleted": deleted, "archived": kept}
 
-    async def _abort(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.AbortParams, call.method)
+    async def _abort(self, call: RpcCall, asked: params.AbortParams) -> dict[str, bool | str | None]:
         if asked.key is None:
             raise RpcError("sessions.abort needs the key of the session")
-        key = self._canonical_key(asked.key, asked.agent_id)
-        ended = await self._runner.abort(key, run_id=asked.run_id, include_queued=asked.clear_queued)
+        key = self.canonical_key(asked.key, asked.agent_id)
+        ended = await self.runner.abort(key, run_id=asked.run_id, include_queued=asked.clear_queued)
         status = "aborted" if ended else "no-active-run"
         return {"ok": True, "abortedRunId": ended[0] if ended else None, "status": status}
 
     # ---- agents --------------------------------------------------------------------------------------------------
 
     async def _list_agents(self, call: RpcCall) -> Json:
-        roster = self._roster()
+        roster = self.roster()
+        names = ("agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
         agents = []
         for card in roster.agents:
             chosen = views.agent_settings(card.id, roster)
-            names = ("agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
-            agent: Json = {"id": card.id, "kind": "agent", **{name: chosen[name] for name in names}}
-            agent["model"] = {"primary": f"{chosen['modelProvider']}/{chosen['model']}"}
-            agents.append(agent | {n: v for n, v in (("name", card.name), ("workspace", card.workspace)) if v})
-        listed: Json = {"defaultId": roster.default_id, "ownership": "sole", "selectionRequired": False}
-        return {**listed, "mainKey": roster.main_key, "scope": "per-sender", "agents": agents}
+            model = {"primary": f"{chosen['modelProvider']}/{chosen['model']}"}
+            named = drop_none({"name": card.name or None, "workspace": card.workspace or None})
+            agents.append({"id": card.id, "kind": "agent", **{n: chosen[n] for n in names}, "model": model, **named})
+        return {
+            "defaultId": roster.default_id, "ownership": "sole", "selectionRequired": False,
+            "mainKey": roster.main_key, "scope": "per-sender", "agents": agents,
+        }  # fmt: skip
 
-    async def _get_identity(self, call: RpcCall) -> Json:
-        asked = read_params(call.params, params.SessionParams, call.method)
-        roster = self._roster()
+    async def _get_identity(self, call: RpcCall, asked: params.SessionParams) -> dict[str, str]:
+        roster = self.roster()
         card = roster.get_agent(asked.agent_id or roster.default_id)
         source = "config" if card.name else "default"
         return {"agentId": card.id, "name": card.name or card.id, "nameSource": source, "avatarStatus": "none"}
@@ -377,12 +332,10 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int] | None:
 
 def _split_changes(patch: Json) -> tuple[Json, Json]:
     """The changes of columns, and those of the session's entry."""
-    columns: Json = {}
-    for name in ("archived", "pinned", "unread"):
-        if name in patch:
-            if not isinstance(patch[name], bool):
-                raise RpcError(f"invalid sessions.patch params: at /{name}: must be boolean")
-            columns[name] = patch[name]
+    columns = {name: value for name, value in patch.items() if name in ("archived", "pinned", "unread")}
+    for name, value in columns.items():
+        if not isinstance(value, bool):
+            raise RpcError(f"invalid sessions.patch params: at /{name}: must be boolean")
     if "label" in patch:
         label = patch["label"]
         if label is not None and not (isinstance(label, str) and 0 < len(label) <= 512):

@@ -1,9 +1,10 @@
 """Sessions, messages and runs in the format of the gateway's clients. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, Literal, NotRequired, TypedDict, cast
 
 from ...core.agents import AgentRoster
+from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.sessions import Run, Session, TranscriptMessage, now_ms
 
@@ -26,6 +27,43 @@ OPTIONAL_FIELDS: Final = (
 INLINE_TYPES: Final = ("image", "audio", "video", "file")
 
 
+class SessionRow(TypedDict):
+    """A session in lists and answers. It also has the fields of the session's entry, and those of `agent_settings`."""
+
+    key: str
+    agentId: str
+    kind: str
+    classification: str
+    updatedAt: int | None
+    sessionId: NotRequired[str]
+    status: NotRequired[str]
+    derivedTitle: NotRequired[str]
+    lastMessagePreview: NotRequired[str]
+
+
+class SessionChanged(TypedDict):
+    """The answer of methods that create, change or reset a session."""
+
+    ok: bool
+    key: str
+    entry: SessionRow
+    resolved: Json
+    path: NotRequired[str]
+    sessionId: NotRequired[str]
+    runStarted: NotRequired[bool]
+
+
+class RunReply(TypedDict):
+    """The answer of methods that submit a message."""
+
+    runId: str
+    status: Literal["started", "in_flight", "ok", "error", "timeout"]
+    interruptedActiveRun: NotRequired[bool]
+    summary: NotRequired[str]
+    stopReason: NotRequired[str | None]
+    result: NotRequired[Json]
+
+
 def session_rows(
     sessions: Iterable[Session],
     roster: AgentRoster,
@@ -33,7 +71,7 @@ def session_rows(
     *,
     include_titles: bool = False,
     include_last: bool = False,
-) -> list[Json]:
+) -> list[SessionRow]:
     """The rows of a list. `active` are the ids of open runs by session key."""
     at, settings = now_ms(), dict[str, Json]()
     rows = []
@@ -46,11 +84,11 @@ def session_rows(
             row["derivedTitle"] = title[:PREVIEW_LENGTH]
         if include_last and session.preview is not None:
             row["lastMessagePreview"] = session.preview[:PREVIEW_LENGTH]
-        rows.append(row)
+        rows.append(cast(SessionRow, row))
     return rows
 
 
-def session_row(session: Session, roster: AgentRoster, *, active: Sequence[str] = (), **include: bool) -> Json:
+def session_row(session: Session, roster: AgentRoster, *, active: Sequence[str] = (), **include: bool) -> SessionRow:
     return session_rows((session,), roster, {session.key: active}, **include)[0]
 
 
@@ -58,36 +96,19 @@ def _session_fields(session: Session, agent: Json, active: Sequence[str], at: in
     """One dict, filled in one go: a list has hundreds of rows of sixty fields."""
     entry, kind = session.entry, session.classification
     chat = "group" if kind == "group" else "direct"
-    row: Json = {
-        **entry,
-        **agent,
-        "key": session.key,
-        "sessionId": session.session_id,
-        "agentId": session.agent_id,
-        "kind": chat,
-        "classification": kind,
-        "chatType": chat,
-        "isMain": kind == "main",
-        "isBackground": kind in BACKGROUND_KINDS,
-        "visibility": "shared",
-        "sharingRole": "admin",
-        "archived": session.archived,
-        "pinned": session.pinned,
-        "unread": session.unread,
-        "lifecycleRevision": session.revision,
-        "abortedLastRun": session.status == "killed",
-        "inputTokens": session.input_tokens,
-        "outputTokens": session.output_tokens,
-        "totalTokens": session.input_tokens + session.output_tokens,
-        "totalTokensFresh": True,
-        "createdAt": session.created_at,
-        "updatedAt": session.updated_at,
-        "hasActiveRun": bool(active),
-        "activeRunIds": list(active),
-        "snapshotAt": at,
-        "effectiveQueueMode": "steer",
-        "spawnDepth": session.spawn_depth or 0,
-    }
+    row = {
+        **entry, **agent,
+        "key": session.key, "sessionId": session.session_id, "agentId": session.agent_id,
+        "kind": chat, "chatType": chat, "classification": kind, "isMain": kind == "main",
+        "isBackground": kind in BACKGROUND_KINDS, "visibility": "shared", "sharingRole": "admin",
+        "archived": session.archived, "pinned": session.pinned, "unread": session.unread,
+        "lifecycleRevision": session.revision, "abortedLastRun": session.status == "killed",
+        "inputTokens": session.input_tokens, "outputTokens": session.output_tokens,
+        "totalTokens": session.input_tokens + session.output_tokens, "totalTokensFresh": True,
+        "createdAt": session.created_at, "updatedAt": session.updated_at, "snapshotAt": at,
+        "hasActiveRun": bool(active), "activeRunIds": list(active),
+        "effectiveQueueMode": "steer", "spawnDepth": session.spawn_depth or 0,
+    }  # fmt: skip
     for name, field in OPTIONAL_FIELDS:
         value = getattr(session, field)
         if value is not None:
@@ -108,32 +129,25 @@ def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
     card = next((card for card in roster.agents if card.id == agent_id), None)
     provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
     return {
-        "modelProvider": provider,
-        "model": model,
-        "modelOverrideSource": None,
+        "modelProvider": provider, "model": model, "modelOverrideSource": None,
         "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NO_PLACEMENT},
-        "runtimeSelectionLocked": False,
-        "thinkingLevels": [{"id": "off", "label": "off"}],
-        "thinkingOptions": ["off"],
-        "thinkingDefault": "off",
-        "effectiveFastMode": False,
-        "effectiveFastModeSource": "default",
-        "fastAutoOnSeconds": 60,
+        "runtimeSelectionLocked": False, "permissionModePending": False, "createdVia": "operator",
+        "thinkingLevels": [{"id": "off", "label": "off"}], "thinkingOptions": ["off"], "thinkingDefault": "off",
+        "effectiveFastMode": False, "effectiveFastModeSource": "default", "fastAutoOnSeconds": 60,
         "effectiveResponseUsage": "off",
-        "permissionModePending": False,
-        "createdVia": "operator",
-    }
+    }  # fmt: skip
 
 
-def placeholder_row(key: str, classification: str, roster: AgentRoster) -> Json:
+def placeholder_row(key: str, classification: str, roster: AgentRoster) -> SessionRow:
     """The row of a session that does not exist yet."""
     agent_id = key.split(":")[1]
-    return {
+    row = {
         **agent_settings(agent_id, roster), "key": key, "agentId": agent_id, "kind": "direct",
         "classification": classification, "isMain": classification == "main", "isBackground": False, "archived": False,
         "pinned": False, "unread": False, "updatedAt": None, "totalTokensFresh": False, "effectiveQueueMode": "steer",
         "hasActiveRun": False, "activeRunIds": [], "snapshotAt": now_ms(),
     }  # fmt: skip
+    return cast(SessionRow, row)
 
 
 def session_defaults(roster: AgentRoster) -> Json:
@@ -151,20 +165,16 @@ def model_selection(agent_id: str, roster: AgentRoster) -> Json:
 def format_message(message: TranscriptMessage, *, max_chars: int | None = None, inline: bool = False) -> Json:
     """A message of a transcript. `inline` keeps the bytes of pictures and sounds."""
     content = message.body.get("content")
-    position: Json = {
-        "id": message.uid, "seq": message.seq, "recordTimestampMs": message.at,
+    if isinstance(content, list):
+        content = [_format_block(block, max_chars, inline=inline) for block in content]
+    elif isinstance(content, str) and max_chars is not None:
+        content = content[:max_chars]
+    position = {
+        "id": message.uid, "seq": message.seq, "recordTimestampMs": message.at, "runId": message.run_id,
         "transcriptPosition": {"source": str(message.epoch), "rawSeq": message.seq},
     }  # fmt: skip
-    if message.run_id is not None:
-        position["runId"] = message.run_id
-    formatted: Json = {**message.body, "timestamp": message.at, "__openclaw": position}
-    if isinstance(content, list):
-        formatted["content"] = [_format_block(block, max_chars, inline=inline) for block in content]
-    elif isinstance(content, str) and max_chars is not None:
-        formatted["content"] = content[:max_chars]
-    if message.idempotency_key is not None:
-        formatted["idempotencyKey"] = message.idempotency_key
-    return formatted
+    changed = {"content": content, "idempotencyKey": message.idempotency_key}
+    return {**message.body, **drop_none(changed), "timestamp": message.at, "__openclaw": drop_none(position)}
 
 
 def _format_block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
@@ -175,8 +185,8 @@ def _format_block(block: Json, max_chars: int | None, *, inline: bool) -> Json:
     return block
 
 
-def message_text(body: Mapping[str, Any]) -> str:
-    content = body.get("content")
+def message_text(message: TranscriptMessage) -> str:
+    content = message.body.get("content")
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content or () if block.get("type") == "text")
@@ -185,64 +195,47 @@ def message_text(body: Mapping[str, Any]) -> str:
 # ---- runs --------------------------------------------------------------------------------------------------------
 
 
-def terminal_reply(run: Run) -> Json:
-    """The run's answer: `visible` text, or none."""
-    text = run.result.text
-    return {"disposition": "visible", "text": text} if text else {"disposition": "silent"}
-
-
-def terminal_receipt(run: Run) -> Json:
+def terminal_fields(run: Run) -> Json:
+    """The answer of a run that succeeded, and how it came about."""
     result = run.result
     model = {"provider": result.provider, "model": result.model}
-    return {
-        "runId": run.run_id,
-        "sessionId": run.session_id,
-        "turnId": run.run_id,
-        "requested": model,
-        "effective": {**model, "responseModel": result.model},
-        "successfulToolNames": result.tools,
-        "rerouted": False,
-        "terminalDisposition": terminal_reply(run)["disposition"],
-    }
+    reply = {"disposition": "visible", "text": result.text} if result.text else {"disposition": "silent"}
+    receipt = {
+        "runId": run.run_id, "sessionId": run.session_id, "turnId": run.run_id, "requested": model,
+        "effective": {**model, "responseModel": result.model}, "successfulToolNames": result.tools, "rerouted": False,
+        "terminalDisposition": reply["disposition"],
+    }  # fmt: skip
+    return {"terminalReply": reply, "terminalReceipt": receipt}
 
 
 def wait_result(run: Run) -> Json:
     """The answer of `agent.wait`."""
-    ended: Json = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": run.stop_reason}
+    ended = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": run.stop_reason}
     if run.started_at is not None:
         ended["startedAt"] = run.started_at
     if run.status != "ok":
         return {**ended, "status": "error", "error": run.error or "aborted"}
-    ok: Json = {**ended, "status": "ok", "livenessState": "working"}
-    return {**ok, "terminalReceipt": terminal_receipt(run), "terminalReply": terminal_reply(run)}
+    return {**ended, "status": "ok", "livenessState": "working", **terminal_fields(run)}
 
 
-def agent_result(run: Run) -> Json:
+def agent_result(run: Run) -> RunReply:
     """The second answer of `agent`."""
     result, usage = run.result, run.result.usage
     if run.status != "ok":
-        return {
-            "runId": run.run_id,
-            "status": "error",
-            "summary": run.error or "aborted",
-            "stopReason": run.stop_reason,
-        }
-    payloads: list[Json] = [{"text": result.text, "mediaUrl": None}] if result.text else []
-    payloads += [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in result.media]
-    meta: Json = {"sessionId": run.session_id, "provider": result.provider, "model": result.model}
-    meta["usage"] = {"input": usage.input, "output": usage.output, "total": usage.total_tokens}
+        failure = run.error or "aborted"
+        return {"runId": run.run_id, "status": "error", "summary": failure, "stopReason": run.stop_reason}
+    texts = [{"text": result.text, "mediaUrl": None}] if result.text else []
+    media = [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in result.media]
+    meta = {
+        "sessionId": run.session_id,
+        "provider": result.provider,
+        "model": result.model,
+        "usage": {"input": usage.input, "output": usage.output, "total": usage.total_tokens},
+    }
     took = (run.ended_at or 0) - (run.started_at or run.accepted_at)
     return {
         "runId": run.run_id,
         "status": "ok",
         "summary": "completed" if run.stop_reason != "steered" else "answered by a later run",
-        "result": {"payloads": payloads, "meta": {"durationMs": took, "aborted": False, "agentMeta": meta}},
+        "result": {"payloads": [*texts, *media], "meta": {"durationMs": took, "aborted": False, "agentMeta": meta}},
     }
-
-
-def pending_inputs(waiting: Iterable[Run]) -> Json:
-    items = [
-        {"runId": run.run_id, "text": run.message, "queueMode": run.mode, "acceptedAt": run.accepted_at}
-        for run in waiting
-    ]
-    return {"items": items, "total": len(items)}

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 GATEWAY_SOURCE: Final = "gateway"
 """The source of the gateway's own tools."""
-RESTART_EXPECTED_MS: Final = 1500  # milliseconds that clients are told a restart takes
+RESTART_EXPECTED_MS: Final = 1500  # milliseconds; the duration of a restart as clients are notified of it
 
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):
@@ -145,21 +145,16 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         policy = ConfigPolicy(_read_rules(config.current))
         servers = await enter(McpServers(registry, current().mcp.servers))
         apps = stack.enter_context(AppToolSources(registry, options.apps, roster))
-        callers = SessionCallers(SqlSessionRepository(store), policy, apps, roster=roster, config=current)
+        callers = SessionCallers(
+            sessions=SqlSessionRepository(store), policy=policy, apps=apps, roster=roster, config=current
+        )
         gateway = GatewayServer(
-            folder,
-            options.token,
-            registry=registry,
-            policy=policy,
-            servers=servers.pool,
-            sessions=callers,
+            folder, options.token, registry=registry, policy=policy, servers=servers.pool, sessions=callers,
             connections=connections,
             pairing_store=DatabasePairingStorage(SqlDeviceRepository(store), folder / "pairing.json"),
-            hosts=options.hosts,
-            accepts_remote=options.accepts_remote,
-            audit=audit_queue.write,
+            hosts=options.hosts, accepts_remote=options.accepts_remote, audit=audit_queue.write,
             digest_key=await asyncio.to_thread(audit_key, folder),
-        )
+        )  # fmt: skip
         registry.add(
             GATEWAY_SOURCE,
             GatewayTools(gateway.call_method, main_session=lambda: session_keys.normalize_key("main", roster())),
@@ -170,25 +165,14 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         grants = gateway.grants
         clis = await enter(cli_runtimes(folder, roster, url=address, grants=grants, allowed_tools=grants.list_tools))
         services = build_store_services(
-            store,
-            publish,
-            roster=roster,
-            tools=gateway.tools,
-            runtimes={**models, **clis},
-            make_caller=callers.run_caller,
-            media_settings=lambda: current().media,
-        )
+            store, publish, roster=roster, tools=gateway.tools, runtimes={**models, **clis},
+            make_caller=callers.run_caller, media_settings=lambda: current().media,
+        )  # fmt: skip
         sessions, runs = services.sessions, services.runs
         channels = build_channels(
-            services,
-            publish,
-            config=config,
-            roster=roster,
-            folder=folder,
-            tool_refusal=policy.refusal_reason,
-            token=options.token,
-            factories=CHANNEL_FACTORIES,
-        )
+            services, publish, config=config, roster=roster, folder=folder, tool_refusal=policy.refusal_reason,
+            token=options.token, factories=CHANNEL_FACTORIES,
+        )  # fmt: skip
 
         def delegation_settings() -> DelegationSettings:
             return parse_delegation_settings(current())
@@ -235,7 +219,7 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         restart = InPlaceRestart(lambda: config.current, lambda: runs.is_idle, is_restart=options.is_restart)
         session_status = SessionStatus(sessions, store.location, roster)
         completions = ChatCompletionsApi(
-            runs,
+            runs=runs,
             roster=roster,
             has_token=gateway.access.has_token,
             is_enabled=lambda: current().gateway.http.endpoints.chat_completions.enabled,
@@ -273,7 +257,7 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
             restart,
             session_status,
             completions,
-            AttachMethods(grants, url=address, sessions=callers),
+            AttachMethods(grants=grants, url=address, sessions=callers),
             *channels.rpc_modules,
             cron,
         )

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ...core.agent import Attachment, PartialAnswer
 from ...core.agents import AgentRoster
@@ -23,7 +24,7 @@ from ...net.gateway_client.acting_headers import read_session_address
 from ...net.tasks import Tasks
 from ...tools.rpc_methods import operator_caller
 from ..runs.runs import LocalRunExecutor
-from ..sessions.params import read_attachments
+from ..sessions.params import AttachmentParams, read_attachments
 
 MAX_RUN_SECONDS: Final = 660.0  # seconds; a run without a limit of its own may take 600
 MAX_BODY_BYTES: Final = 25 << 20  # bytes: the largest picture `chat.send` takes, and a conversation beside it
@@ -33,21 +34,27 @@ class _InvalidRequest(Exception):
     """Answered with 400."""
 
 
-class ChatCompletionsApi:
+class _CompletionRequest(Struct, frozen=True):
+    """The fields of a request that are read; each is checked where it is used, with OpenAI's own messages."""
+
+    model: Any = None
+    messages: Any = None
+    user: Any = None
+    stream: Any = None
+    stream_options: Any = None
+
+    @property
+    def wants_usage(self) -> bool:
+        return (self.stream_options or {}).get("include_usage") is True
+
+
+class ChatCompletionsApi(Struct, frozen=True, kw_only=True):
     """An `RpcModule` with routes and no methods."""
 
-    def __init__(
-        self,
-        runs: LocalRunExecutor,
-        *,
-        roster: Callable[[], AgentRoster],
-        has_token: Callable[[Mapping[str, str]], bool],
-        is_enabled: Callable[[], bool],
-    ) -> None:
-        self._runs = runs
-        self._roster = roster
-        self._has_token = has_token
-        self._is_enabled = is_enabled
+    runs: LocalRunExecutor
+    roster: Callable[[], AgentRoster]
+    has_token: Callable[[Mapping[str, str]], bool]
+    is_enabled: Callable[[], bool]
 
     def methods(self) -> Sequence[RpcMethod]:
         return ()
@@ -60,11 +67,11 @@ class ChatCompletionsApi:
         }
 
     async def _check_request(self, scope: Scope, send: Send, method: str) -> bool:
-        if not self._is_enabled():
+        if not self.is_enabled():
             await _send_error(send, 404, "not_found", "this endpoint is switched off in the config")
         elif scope["method"] != method:
             await asgi.send_text(send, "Method Not Allowed", status=405, extra={"allow": method})
-        elif not self._has_token(asgi.read_headers(scope)):
+        elif not self.has_token(asgi.read_headers(scope)):
             await _send_error(send, 401, "unauthorized", "Unauthorized")
         else:
             return True
@@ -73,7 +80,7 @@ class ChatCompletionsApi:
     async def _list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not await self._check_request(scope, send, "GET"):
             return
-        names = ["openclaw", "openclaw/default", *(f"openclaw/{card.id}" for card in self._roster().agents)]
+        names = ["openclaw", "openclaw/default", *(f"openclaw/{card.id}" for card in self.roster().agents)]
         models = [{"id": n, "object": "model", "created": 0, "owned_by": "openclaw", "permission": []} for n in names]
         wanted = scope["path"].removeprefix("/v1/models").strip("/")
         if not wanted:
@@ -90,25 +97,26 @@ class ChatCompletionsApi:
             body = await asgi.read_json(receive, MAX_BODY_BYTES)
             if not isinstance(body, dict):
                 raise _InvalidRequest("the body must be a JSON object")
-            if not isinstance(body.get("stream_options") or {}, dict):
+            asked = msgspec.convert(body, _CompletionRequest)
+            if not isinstance(asked.stream_options or {}, dict):
                 raise _InvalidRequest("`stream_options` must be an object")
-            request = self._build_request(body, asgi.read_headers(scope))
+            request = self._build_request(asked, asgi.read_headers(scope))
         except asgi.BodyRefused as exc:
             await _send_error(send, exc.status, "invalid_request_error", str(exc))
         except (_InvalidRequest, RpcError) as exc:
             await _send_error(send, 400, "invalid_request_error", str(exc))
         else:
-            await self._answer(request, body, receive, send)
+            await self._answer(request, asked, receive, send)
 
-    async def _answer(self, request: RunRequest, body: Json, receive: Receive, send: Send) -> None:
+    async def _answer(self, request: RunRequest, asked: _CompletionRequest, receive: Receive, send: Send) -> None:
         """A client that disconnects ends its run."""
-        send_answer = self._stream_completion if body.get("stream") is True else self._send_completion
+        send_answer = self._stream_completion if asked.stream is True else self._send_completion
         async with Tasks("chat completions") as tasks:
             gone = tasks.spawn(_wait_for_disconnect(receive), name="watch for the client")
-            work = tasks.spawn(send_answer(request, body, send), name="answer", on_failure="raise")
+            work = tasks.spawn(send_answer(request, asked, send), name="answer", on_failure="raise")
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                await self._runs.abort(request.session.key, run_id=request.run_id)
+                await self.runs.abort(request.session.key, run_id=request.run_id)
                 return
             try:
                 await work
@@ -116,42 +124,45 @@ class ChatCompletionsApi:
                 with suppress(OSError):
                     await _send_error(send, 503, "unavailable", str(exc))
 
-    async def _send_completion(self, request: RunRequest, body: Json, send: Send) -> None:
-        await self._runs.submit(request)
-        run = await self._runs.wait(request.run_id, seconds=MAX_RUN_SECONDS)
+    async def _send_completion(self, request: RunRequest, asked: _CompletionRequest, send: Send) -> None:
+        await self.runs.submit(request)
+        run = await self.runs.wait(request.run_id, seconds=MAX_RUN_SECONDS)
         if run is None or run.status != "ok":
             await _send_error(send, 500, "api_error", (run and run.error) or "the agent did not answer in time")
             return
-        choice = {"index": 0, "message": {"role": "assistant", "content": _run_text(run)}, "finish_reason": "stop"}
-        answer = _response_base(request, body, "chat.completion")
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": run.result.text or ""},
+            "finish_reason": "stop",
+        }
+        answer = _response_base(request, asked, "chat.completion")
         await asgi.send_json(send, {**answer, "choices": [choice], "usage": _usage(run)})
 
-    async def _stream_completion(self, request: RunRequest, body: Json, send: Send) -> None:
+    async def _stream_completion(self, request: RunRequest, asked: _CompletionRequest, send: Send) -> None:
         events: asyncio.Queue[RunEvent] = asyncio.Queue()  # bounded by the run's own output
 
         def on_event(event: RunEvent) -> None:
             if isinstance(event, RunOutput | RunEnded) and event.run.run_id == request.run_id:
                 events.put_nowait(event)
 
-        disconnect = self._runs.events.connect(on_event)
+        disconnect = self.runs.events.connect(on_event)
         try:
-            await self._runs.submit(request)
+            await self.runs.submit(request)
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            head = _response_base(request, body, "chat.completion.chunk")
-            wants_usage = (body.get("stream_options") or {}).get("include_usage") is True
-            async for chunk in _chunks(events, wants_usage=wants_usage):
+            head = _response_base(request, asked, "chat.completion.chunk")
+            async for chunk in _chunks(events, wants_usage=asked.wants_usage):
                 line = b"data: " + msgspec.json.encode({**head, **chunk}) + b"\n\n"
                 await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
         finally:
             disconnect()
 
-    def _build_request(self, body: Json, headers: Mapping[str, str]) -> RunRequest:
-        roster = self._roster()
-        agent = _agent_for_model(body.get("model"), roster)
-        system, earlier, (prompt, files) = _parse_messages(body.get("messages"))
-        place, user = read_session_address({name: (value,) for name, value in headers.items()}), body.get("user")
+    def _build_request(self, asked: _CompletionRequest, headers: Mapping[str, str]) -> RunRequest:
+        roster = self.roster()
+        agent = _agent_for_model(asked.model, roster)
+        system, earlier, (prompt, files) = _parse_messages(asked.messages)
+        place, user = read_session_address({name: (value,) for name, value in headers.items()}), asked.user
         if place is not None:
             key = normalize_key(place.session, roster)
         else:
@@ -219,12 +230,12 @@ def _read_images(content: Any) -> tuple[Attachment, ...]:
             url = given.get("url") if isinstance(given, dict) else given  # some clients give the URL itself
             if not isinstance(url, str) or not url.startswith("data:"):
                 raise _InvalidRequest("image_url must be a data: URL; other addresses are not fetched")
-            found.append({"content": url})
+            found.append(AttachmentParams(content=url))
     return read_attachments(found)
 
 
-def _response_base(request: RunRequest, body: Json, kind: str) -> Json:
-    return {"id": f"chatcmpl_{request.run_id}", "object": kind, "created": int(time.time()), "model": body["model"]}
+def _response_base(request: RunRequest, asked: _CompletionRequest, kind: str) -> dict[str, str | int]:
+    return {"id": f"chatcmpl_{request.run_id}", "object": kind, "created": int(time.time()), "model": asked.model}
 
 
 async def _chunks(events: "asyncio.Queue[RunEvent]", *, wants_usage: bool) -> AsyncIterator[Json]:
@@ -241,7 +252,7 @@ async def _chunks(events: "asyncio.Queue[RunEvent]", *, wants_usage: bool) -> As
     if event.run.status != "ok":
         yield {"error": {"message": event.run.error or "the agent failed", "type": "api_error"}}
         return
-    text = _run_text(event.run)
+    text = event.run.result.text or ""
     if text.startswith(sent) and text != sent:
         yield _delta({"content": text[len(sent) :]})
     yield _delta({}, finish="stop")
@@ -253,11 +264,7 @@ def _delta(delta: Json, *, finish: str | None = None) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def _run_text(run: Run) -> str:
-    return run.result.text or ""
-
-
-def _usage(run: Run) -> Json:
+def _usage(run: Run) -> dict[str, int]:
     usage = run.result.usage
     spent = usage.input + usage.output
     return {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": spent}

@@ -3,15 +3,17 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...core.agent import AgentEvent, Turn
+from msgspec import Struct, field
+
 from ...core.agents import AgentRoster
 from ...core.model import Caller
 from ...core.ports import AgentRuntime, GrantIssuer
+from .model_runtimes import LazyRuntime
 
 if TYPE_CHECKING:
     # Only for types: a gateway without CLI agents does not load them.
@@ -36,42 +38,40 @@ async def cli_runtimes(
 
     Without `grants` they have none of the gateway's tools; `allowed_tools` names those of a caller.
     """
-    factory = _CliAgentFactory(state, roster, url, grants, allowed_tools)
+    factory = _CliAgentFactory(state=state, roster=roster, url=url, grants=grants, allowed_tools=allowed_tools)
     await asyncio.to_thread(factory.remove_leftovers)
     try:
-        yield {name: _LazyCliRuntime(name, factory) for name in CLI_NAMES}
+        yield {name: LazyRuntime(name, factory.get_agent) for name in CLI_NAMES}
     finally:
         await asyncio.to_thread(factory.close)
 
 
-class _CliAgentFactory:
+class _CliAgentFactory(Struct, kw_only=True):
     """What the four share."""
 
-    def __init__(
-        self,
-        state: Path,
-        roster: Callable[[], AgentRoster],
-        url: str,
-        grants: GrantIssuer | None,
-        allowed_tools: Callable[[Caller], Sequence[str]] | None,
-    ) -> None:
-        self._state, self._roster, self._url = state, roster, url
-        self._grants, self._allowed_tools = grants, allowed_tools
-        self._context: CliRuntimeContext | None = None
-        self._closers: list[Callable[[], None]] = []
+    state: Path
+    roster: Callable[[], AgentRoster]
+    url: str
+    grants: GrantIssuer | None
+    allowed_tools: Callable[[Caller], Sequence[str]] | None
+    context: "CliRuntimeContext | None" = None
+    agents: "dict[str, CliAgent]" = field(default_factory=dict)
+    closers: list[Callable[[], None]] = field(default_factory=list)
 
     def remove_leftovers(self) -> None:
-        if (self._state / RUNS_FOLDER).exists():
+        if (self.state / RUNS_FOLDER).exists():
             # Here for start-up: most gateways have nothing to remove.
             from ..agents.cli.run_folder import remove_stale_folders
 
-            remove_stale_folders(self._state / RUNS_FOLDER)
+            remove_stale_folders(self.state / RUNS_FOLDER)
 
     def close(self) -> None:
-        for close in self._closers:
+        for close in self.closers:
             close()
 
-    def create_agent(self, name: str) -> "CliAgent":
+    def get_agent(self, name: str) -> "CliAgent":
+        if name in self.agents:
+            return self.agents[name]
         # Here for start-up: none of this is needed until a CLI is asked.
         from ..agents.cli.claude import ClaudeAdapter
         from ..agents.cli.codex import CodexAdapter
@@ -80,9 +80,9 @@ class _CliAgentFactory:
         from ..agents.cli.runtime import CliAgent
 
         adapters = {each.id: each for each in (ClaudeAdapter, GeminiAdapter, CodexAdapter, OpenCodeAdapter)}
-        if self._context is None:
-            self._context = self._create_context()
-        return CliAgent(adapters[name](), self._context)
+        if self.context is None:
+            self.context = self._create_context()
+        return self.agents.setdefault(name, CliAgent(adapters[name](), self.context))
 
     def _create_context(self) -> "CliRuntimeContext":
         # Here for start-up, as above.
@@ -92,46 +92,19 @@ class _CliAgentFactory:
         from ..agents.cli.run_folder import RunFolders
         from ..agents.cli.runtime import MOST_CONCURRENT_CLIS, CliRuntimeContext
 
-        folders, reaper = RunFolders(self._state / RUNS_FOLDER), OrphanReaper()
-        self._closers += [reaper.close, folders.close]
+        folders, reaper = RunFolders(self.state / RUNS_FOLDER), OrphanReaper()
+        self.closers += [reaper.close, folders.close]
         access = None
-        if self._grants is not None:
+        if self.grants is not None:
             access = GatewayAccess(
-                url=self._url,
-                grants=self._grants,
-                server_command=_server_command(),
-                read_effects=read_effects,
-                allowed_tools=self._allowed_tools,
-            )
+                url=self.url, grants=self.grants, server_command=_server_command(), read_effects=read_effects,
+                allowed_tools=self.allowed_tools,
+            )  # fmt: skip
         return CliRuntimeContext(
-            state_folder=self._state,
-            run_folders=folders,
-            get_agent=lambda agent_id: self._roster().get_agent(agent_id),
-            gateway_access=access,
-            guard=reaper,
+            state_folder=self.state, run_folders=folders,
+            get_agent=lambda agent_id: self.roster().get_agent(agent_id), gateway_access=access, guard=reaper,
             slots=asyncio.Semaphore(MOST_CONCURRENT_CLIS),
-        )
-
-
-class _LazyCliRuntime:
-    """A runtime that is loaded when it is first used."""
-
-    def __init__(self, name: str, factory: _CliAgentFactory) -> None:
-        self.id = name
-        self._factory = factory
-        self._agent: CliAgent | None = None
-
-    @property
-    def media_types(self) -> tuple[str, ...]:
-        return self._load().media_types
-
-    def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        return self._load().run(turn)
-
-    def _load(self) -> "CliAgent":
-        if self._agent is None:
-            self._agent = self._factory.create_agent(self.id)
-        return self._agent
+        )  # fmt: skip
 
 
 def _server_command() -> tuple[str, ...]:

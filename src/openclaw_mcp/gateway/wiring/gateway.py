@@ -25,6 +25,7 @@ from ...tools.policy_rules import PolicyRules
 from ...tools.registry import ToolRegistry
 from ...tools.rpc_methods import ToolMethods
 from ..rpc.authenticator import Authenticator
+from ..rpc.connection import PresenceEntry
 from ..rpc.connections import Connections
 from ..rpc.devices import DeviceMethods
 from ..rpc.grants import RunGrants
@@ -79,7 +80,7 @@ class GatewayServer:
         self.publish = self.connections.publish
         self.status = GatewayStatus(folder)
         self.pairing = DevicePairing(pairing_store or FilePairingStorage(folder / "pairing.json"))
-        self.grants = RunGrants(denial_reason=policy.refusal_reason, record_use=GrantAudit(policy, audit, digest_key))
+        self.grants = RunGrants(decide=policy.decide_own_tool, record_use=GrantAudit(audit, digest_key))
         self.access = HttpAccess(token, hosts=hosts, accepts_remote=accepts_remote, bind_session=sessions.bind)
         self.rpc_server = RpcServer(
             Authenticator(
@@ -142,5 +143,5 @@ class GatewayServer:
     async def _publish_health(self) -> None:
         self.rpc_server.publish_health()
 
-    async def _presence(self, call: RpcCall) -> Sequence[Json]:
+    async def _presence(self, call: RpcCall) -> Sequence[PresenceEntry]:
         return self.rpc_server.list_presence()

@@ -6,7 +6,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ... import __version__
 from ...core.errors import ToolError, Unauthorized
-from ...core.json_nesting import JsonTooDeep, decode_json
 from ...core.model import Caller, Json
 from ...core.ports import Toolbox
 from ...core.rpc import RpcError, RpcModule
@@ -54,7 +53,7 @@ class HttpAccess:
         )
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Why a request from there is refused, whatever it asks for; None: it is not."""
+        """Why a request from there is refused before it is read; None if it is not."""
         scope: Scope = {"client": client, "headers": headers}
         try:
             self.rules.check_source(scope, asgi.read_headers(scope))
@@ -163,13 +162,9 @@ class GatewayHttp:
             await _send_error(send, 401, "unauthorized", "Unauthorized")
             return
         try:
-            body = decode_json(await asgi.read_body(receive))
-        except asgi.BodyTooLarge:
-            await _send_error(send, 413, "invalid_request_error", f"the body may hold {asgi.MAX_BODY} bytes")
-            return
-        except ValueError as exc:
-            reason = f"the body can't be kept: {exc}" if isinstance(exc, JsonTooDeep) else "the body is not JSON"
-            await _send_error(send, 400, "invalid_request_error", reason)
+            body = await asgi.read_json(receive)
+        except asgi.BodyRefused as exc:
+            await _send_error(send, exc.status, "invalid_request_error", str(exc))
             return
         caller = await self._access.bind_session(operator_caller("gateway-token", entry_point="http"), headers)
         status, answer = await self._invoke_tool(caller, body if isinstance(body, dict) else {})
@@ -177,16 +172,16 @@ class GatewayHttp:
 
     async def _invoke_tool(self, caller: Caller, body: Json) -> tuple[int, Json]:
         name, args = body.get("tool") or body.get("name"), body.get("args") or {}
-        if not isinstance(name, str):
-            return 400, {"ok": False, **_error_body("invalid_request", "tools.invoke requires name")}
-        if not isinstance(args, dict):
-            return 400, {"ok": False, **_error_body("invalid_request", "args must be an object")}
-        if isinstance(body.get("action"), str):
-            args = {"action": body["action"], **args}
         session, agent = (
             value if isinstance(value, str) else None for value in (body.get("sessionKey"), body.get("agentId"))
         )
         try:
+            if not isinstance(name, str):
+                raise RpcError("tools.invoke requires name")
+            if not isinstance(args, dict):
+                raise RpcError("args must be an object")
+            if isinstance(body.get("action"), str):
+                args = {"action": body["action"], **args}
             caller = await self._tool_methods.resolve_session_caller(caller, session, agent)
             return 200, {"ok": True, "result": await invoke(self._tools, name, args, caller)}
         except RpcError as exc:

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from ...core.agent import AgentEvent, Turn
 from ...core.agents import AgentRoster
 from ...core.config.config import Config
@@ -26,7 +28,7 @@ async def model_runtimes(
     """`openai`, `anthropic` and `openclaw`. Entering costs nothing: what they need is made at the first turn."""
     loader = _ModelRuntimes(folder, config, roster)
     try:
-        yield {name: _LazyModelRuntime(name, loader) for name in (*MODEL_APIS, GATEWAY_RUNTIME)}
+        yield {name: LazyRuntime(name, loader.get) for name in (*MODEL_APIS, GATEWAY_RUNTIME)}
     finally:
         await loader.aclose()
 
@@ -68,16 +70,16 @@ class _ModelRuntimes:
         return WebSocketGateway(url, token) if is_local_gateway(url) else make_gateway_client(url, token, self._folder)
 
 
-class _LazyModelRuntime:
+class LazyRuntime(Struct, frozen=True):
     """An `AgentRuntime` that is loaded when it is first used."""
 
-    def __init__(self, name: str, loader: _ModelRuntimes) -> None:
-        self.id = name
-        self._loader = loader
+    id: str
+    load: Callable[[str], AgentRuntime]
+    """The runtime of that name, the same each time."""
 
     @property
     def media_types(self) -> tuple[str, ...]:
-        return self._loader.get(self.id).media_types
+        return self.load(self.id).media_types
 
     def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        return self._loader.get(self.id).run(turn)
+        return self.load(self.id).run(turn)

@@ -82,25 +82,17 @@ async def open_nodes(
     ) as registry:
         reports = NodeReports(registry, gateway.publish)
         nodes = NodeService(
-            registry,
-            reports,
-            gateway.publish,
-            unpair=lambda node_id: _unpair(gateway.pairing, node_id),
+            registry, reports, gateway.publish, unpair=lambda node_id: _unpair(gateway.pairing, node_id),
             credentials=peers.credentials,
-        )
+        )  # fmt: skip
         approvals = ExecApprovals(
-            gateway.publish,
-            count_reviewers=peers.count_reviewers,
-            credentials=peers.credentials,
-            is_silent=peers.is_silent_operator,
-            callers_of=nodes.callers,
-        )
+            gateway.publish, count_reviewers=peers.count_reviewers, credentials=peers.credentials,
+            is_silent=peers.is_silent_operator, callers_of=nodes.callers,
+        )  # fmt: skip
         sources = NodeToolSources(
-            nodes,
-            add_source=gateway.registry.add,
-            remove_source=gateway.registry.remove,
+            nodes, add_source=gateway.registry.add, remove_source=gateway.registry.remove,
             read_mcp=read_result,
-        )
+        )  # fmt: skip
 
         def on_connect(connection: RpcConnection) -> None:
             if connection.is_node:
@@ -162,22 +154,16 @@ def node_connection(connection: RpcConnection, *, silent: bool) -> NodeConnectio
         connection_id=connection.id,
         node_id=connection.caller.name,
         description=NodeDescription(
-            client_id=client.id,
-            client_mode=client.mode,
-            platform=client.platform,
-            version=client.version,
-            display_name=_printable_name(client.display_name),
-            device_family=client.device_family,
-            caps=connect.caps,
-            commands=connect.commands,
-            permissions=connect.permissions,
+            client_id=client.id, client_mode=client.mode, platform=client.platform, version=client.version,
+            display_name=_printable_name(client.display_name), device_family=client.device_family, caps=connect.caps,
+            commands=connect.commands, permissions=connect.permissions,
         ),
         since=connection.since_ms,
         send_event=connection.send_event,
         path_env=connect.path_env,
         remote_ip=None if connection.peer_info.is_local else connection.peer_info.address,
         silent=silent,
-    )
+    )  # fmt: skip
 
 
 def _printable_name(name: str | None) -> str | None:

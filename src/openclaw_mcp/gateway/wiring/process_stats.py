@@ -39,15 +39,12 @@ class EventLoopMonitor:
     def stats(self) -> Json:
         worst = max(self._delays, default=0.0)
         return {
-            "degraded": worst > DEGRADED_DELAY,
-            "degradedSinceMs": None,
+            "degraded": worst > DEGRADED_DELAY, "degradedSinceMs": None,
             "reasons": ["event_loop_delay"] if worst > DEGRADED_DELAY else [],
-            "intervalMs": round(self._interval * 1000, 1),
-            "delayP99Ms": round(worst * 1000, 1),
-            "delayMaxMs": round(worst * 1000, 1),
-            "utilization": round(min(1.0, self._load), 3),
+            "intervalMs": round(self._interval * 1000, 1), "delayP99Ms": round(worst * 1000, 1),
+            "delayMaxMs": round(worst * 1000, 1), "utilization": round(min(1.0, self._load), 3),
             "cpuCoreRatio": round(self._load, 3),
-        }
+        }  # fmt: skip
 
 
 def resident_memory() -> int:
@@ -66,23 +63,15 @@ def machine_info(folder: Path) -> Json:
     pages = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
     free = os.sysconf("SC_AVPHYS_PAGES") * PAGE_SIZE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
     return {
-        "machineName": socket.gethostname(),
-        "hostname": socket.gethostname(),
-        "platform": sys.platform,
-        "release": release,
+        "machineName": socket.gethostname(), "hostname": socket.gethostname(), "pid": os.getpid(),
+        "platform": sys.platform, "release": release, "osLabel": f"{system} {release}",
         "arch": {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
-        "osLabel": f"{system} {release}",
         "nodeVersion": f"python {platform.python_version()}",
-        "pid": os.getpid(),
-        "cpuCount": os.cpu_count() or 1,
-        "loadAverage": list(os.getloadavg()),
-        "memoryTotalBytes": pages,
-        "memoryFreeBytes": free,
+        "cpuCount": os.cpu_count() or 1, "loadAverage": list(os.getloadavg()),
+        "memoryTotalBytes": pages, "memoryFreeBytes": free,
         "disks": [{"path": str(folder), "totalBytes": disk.total, "availableBytes": disk.free}],
-        "diskTotalBytes": disk.total,
-        "diskAvailableBytes": disk.free,
-        "diskPath": str(folder),
-    }
+        "diskTotalBytes": disk.total, "diskAvailableBytes": disk.free, "diskPath": str(folder),
+    }  # fmt: skip
 
 
 def host_names() -> frozenset[str]:

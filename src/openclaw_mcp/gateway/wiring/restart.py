@@ -63,11 +63,10 @@ class InPlaceRestart:
             logger.warning("restart: runs still at work after %g s, restarting all the same", RESTART_TIMEOUT)
 
     async def _preflight(self, call: RpcCall) -> Json:
-        blockers = (
-            [] if self._is_idle() else [{"kind": "runs", "message": "runs are at work; a restart waits for them"}]
-        )
-        summary = "no run is at work" if self._is_idle() else "runs are at work"
-        return {"safe": self._is_idle(), "counts": {"runs": len(blockers)}, "blockers": blockers, "summary": summary}
+        if self._is_idle():
+            return {"safe": True, "counts": {"runs": 0}, "blockers": [], "summary": "no run is at work"}
+        blocker = {"kind": "runs", "message": "runs are at work; a restart waits for them"}
+        return {"safe": False, "counts": {"runs": 1}, "blockers": [blocker], "summary": "runs are at work"}
 
     async def _request(self, call: RpcCall) -> Json:
         if not self._is_allowed():

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...core.agents import AgentRoster
 from ...core.config.tools import MediaSettings
-from ...core.model import Caller, Json
+from ...core.model import Caller
 from ...core.owner import is_owner
 from ...core.ports import AgentRuntime, Toolbox
 from ...core.providers import model_for_run
@@ -27,7 +27,6 @@ from ..runs.runs import LocalRunExecutor
 from ..sessions.chat_methods import ChatMethods
 from ..sessions.run_events import RunEventPublisher
 from ..sessions.session_methods import SessionMethods
-from ..sessions.session_reset import SessionReset
 
 
 class StoreServices(Struct, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ class StoreServices(Struct, frozen=True, kw_only=True):
     runs: LocalRunExecutor
     nodes: SqlNodeRepository
     rpc_modules: tuple[RpcModule, ...]
-    reset_session: Callable[[str], Awaitable[Json]]
+    reset_session: Callable[[str], Awaitable[object]]
     """Start a session's conversation again."""
     run_events: RunEventPublisher
 
@@ -155,28 +154,18 @@ def build_store_services(
     sessions = SqlSessionRepository(store)
     reader = AttachmentReader(media_settings, sessions.blob)
     runs = LocalRunExecutor(
-        SqlRunRepository(store),
-        sessions,
-        select_runtime=select_runtime,
-        resolve_caller=make_caller,
-        tools=tools,
-        prepare_turn=reader.prepare,
-        timeout_for=timeout_for,
-    )
+        SqlRunRepository(store), sessions, select_runtime=select_runtime, resolve_caller=make_caller, tools=tools,
+        prepare_turn=reader.prepare, timeout_for=timeout_for,
+    )  # fmt: skip
     run_events = RunEventPublisher(publish, roster)
     runs.events.connect(run_events.on_run_event)
-    reset = SessionReset(sessions, runs, run_events, roster=roster)
-    chat_methods = ChatMethods(sessions, runs, run_events, publish, roster=roster, reset=reset)
+    chat_methods = ChatMethods(sessions=sessions, runner=runs, events=run_events, roster=roster, publish=publish)
     session_methods = SessionMethods(
-        sessions, SqlIdempotencyRepository(store), runs, run_events, roster=roster, path=store.location,
-        send=chat_methods.send, reset=reset,
+        sessions=sessions, runner=runs, events=run_events, roster=roster, path=store.location,
+        idempotency=SqlIdempotencyRepository(store), send=chat_methods.send,
     )  # fmt: skip
     return StoreServices(
-        store=store,
-        sessions=sessions,
-        runs=runs,
-        nodes=SqlNodeRepository(store),
-        rpc_modules=(session_methods, chat_methods),
-        reset_session=reset,
+        store=store, sessions=sessions, runs=runs, nodes=SqlNodeRepository(store),
+        rpc_modules=(session_methods, chat_methods), reset_session=session_methods.reset_session,
         run_events=run_events,
-    )
+    )  # fmt: skip

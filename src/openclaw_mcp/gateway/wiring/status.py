@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypedDict, runtime_checkable
 
 from ... import __version__
 from ...core.agents import AgentRoster
@@ -17,6 +17,7 @@ from ...core.repositories import SessionRepository
 from ...core.rpc import ADMIN, READ, RpcCall, RpcMethod, RpcModule
 from ...core.sessions import RunEnded, RunEvent, SessionQuery, now_ms
 from ...net.gateway_client.identity import DeviceIdentity
+from ..rpc.connection import PresenceEntry
 from ..rpc.server import redact_health
 from .process_stats import EventLoopMonitor, machine_info, resident_memory
 
@@ -24,6 +25,7 @@ REFRESH_INTERVAL: Final = 1.0  # seconds between two counts of the sessions
 NO_HEARTBEAT: Final = {
     "enabled": False, "every": "disabled", "everyMs": None, "prompt": "", "target": "none", "ackMaxChars": 0,
 }  # fmt: skip
+HEALTHY_MODELS: Final = {"degraded": False, "pendingAgents": []}
 TASK_STATUSES: Final = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 TASK_RUNTIMES: Final = ("subagent", "acp", "cli", "cron")
 TASK_PROBLEMS: Final = (
@@ -64,79 +66,49 @@ class GatewayStatus:
 
     def health(self) -> Json:
         begun = time.perf_counter()
-        health: Json = {
-            "ok": True,
-            "durationMs": 0,
+        health = {
+            "ok": True, "durationMs": 0, "ts": now_ms(), "heartbeatSeconds": 0,
             "plugins": {"loaded": [], "errors": [], "unavailable": []},
-            "configReload": {"hotReloadStatus": "active"},
-            "channels": {},
-            "channelOrder": [],
-            "channelLabels": {},
-            "heartbeatSeconds": 0,
-            "defaultAgentId": "main",
-            "agents": [],
-            "modelRuntime": {"degraded": False, "pendingAgents": []},
-            "ts": now_ms(),
-            "sessions": {"path": str(self._folder), "count": 0, "recent": []},
+            "configReload": {"hotReloadStatus": "active"}, "modelRuntime": HEALTHY_MODELS,
+            "channels": {}, "channelOrder": [], "channelLabels": {},
+            "defaultAgentId": "main", "agents": [], "sessions": {"path": str(self._folder), "count": 0, "recent": []},
             "eventLoop": self.loop_monitor.stats(),
-        }
+        }  # fmt: skip
         for provider in self._providers:
             health |= provider.health()
         health["durationMs"] = round((time.perf_counter() - begun) * 1000)
         return health
 
     def status(self) -> Json:
-        status: Json = {
-            "heartbeat": {"defaultAgentId": "main", "agents": []},
-            "channelSummary": [],
-            "queuedSystemEvents": [],
-            "degradedSecretOwners": [],
-            "degradedPlugins": [],
-            "tasks": {
-                **dict.fromkeys(("total", "active", "terminal", "failures"), 0),
-                "byStatus": dict.fromkeys(TASK_STATUSES, 0),
-                "byRuntime": dict.fromkeys(TASK_RUNTIMES, 0),
-            },
+        counts = dict.fromkeys(("total", "active", "terminal", "failures"), 0)
+        by_status, by_runtime = dict.fromkeys(TASK_STATUSES, 0), dict.fromkeys(TASK_RUNTIMES, 0)
+        status = {
+            "heartbeat": {"defaultAgentId": "main", "agents": []}, "modelRuntime": HEALTHY_MODELS,
+            "channelSummary": [], "queuedSystemEvents": [], "degradedSecretOwners": [], "degradedPlugins": [],
+            "tasks": {**counts, "byStatus": by_status, "byRuntime": by_runtime},
             "taskAudit": {"total": 0, "warnings": 0, "errors": 0, "byCode": dict.fromkeys(TASK_PROBLEMS, 0)},
             "sessions": {"paths": [], "count": 0, "defaults": {}, "recent": [], "byAgent": []},
-            "modelRuntime": {"degraded": False, "pendingAgents": []},
-            "workerPools": {},
-            "runtimeVersion": self.version,
-            "pid": os.getpid(),
-            **self._process(),
-        }
+            "workerPools": {}, "runtimeVersion": self.version, "pid": os.getpid(), **self._process(),
+        }  # fmt: skip
         for provider in self._providers:
             status |= provider.status()
         return status
 
     def snapshot(self, scopes: frozenset[str]) -> Json:
-        snapshot: Json = {
-            "suspension": {"phase": "accepting"},
-            "sessionDefaults": {
-                "defaultAgentId": "main",
-                "mainKey": "main",
-                "mainSessionKey": "agent:main:main",
-                "scope": "per-sender",
-            },
-        }
-        if ADMIN in scopes:
-            config_path = str(self._folder / "openclaw.json")
-            snapshot |= {"configPath": config_path, "stateDir": str(self._folder), "authMode": "token"}
-        return snapshot
+        defaults = {"defaultAgentId": "main", "mainKey": "main", "mainSessionKey": "agent:main:main"}
+        snapshot = {"suspension": {"phase": "accepting"}, "sessionDefaults": {**defaults, "scope": "per-sender"}}
+        if ADMIN not in scopes:
+            return snapshot
+        config_path = str(self._folder / "openclaw.json")
+        return {**snapshot, "configPath": config_path, "stateDir": str(self._folder), "authMode": "token"}
 
-    def presence(self) -> Json:
+    def presence(self) -> PresenceEntry:
         host = socket.gethostname()
-        return {
-            "host": host,
-            "version": self.version,
-            "platform": f"{platform.system().lower()} {platform.release()}",
-            "deviceFamily": platform.system(),
-            "mode": "gateway",
-            "reason": "self",
-            "instanceId": self._instance_id,
-            "text": f"Gateway: {host} · app {self.version} · mode gateway · reason self",
-            "ts": now_ms(),
-        }
+        return PresenceEntry(
+            host=host, version=self.version, platform=f"{platform.system().lower()} {platform.release()}",
+            device_family=platform.system(), mode="gateway", reason="self", instance_id=self._instance_id,
+            text=f"Gateway: {host} · app {self.version} · mode gateway · reason self", ts=now_ms(),
+        )  # fmt: skip
 
     def _process(self) -> Json:
         return {
@@ -169,9 +141,21 @@ class GatewayStatus:
     async def _last_heartbeat(self, call: RpcCall) -> None:
         return None
 
-    async def _identity(self, call: RpcCall) -> Json:
+    async def _identity(self, call: RpcCall) -> dict[str, str]:
         own = await asyncio.to_thread(DeviceIdentity.load, self._folder / "identity.json")
         return {"deviceId": own.id, "publicKey": own.public_key}
+
+
+class RecentSession(TypedDict):
+    key: str
+    updatedAt: int
+    age: int
+
+
+class SessionCount(TypedDict):
+    path: str
+    count: int
+    recent: list[RecentSession]
 
 
 class SessionStatus:
@@ -183,9 +167,9 @@ class SessionStatus:
         self._path = path
         self._roster = roster
         self._changed = asyncio.Event()
-        self._empty: Json = {"path": path, "count": 0, "recent": []}
+        self._empty = SessionCount(path=path, count=0, recent=[])
         self._totals = self._empty
-        self._by_agent: dict[str, Json] = {}
+        self._by_agent: dict[str, SessionCount] = {}
 
     def methods(self) -> Sequence[RpcMethod]:
         return ()
@@ -209,14 +193,14 @@ class SessionStatus:
             raise
         await asyncio.sleep(REFRESH_INTERVAL)
 
-    async def _count(self, agent_id: str | None) -> Json:
+    async def _count(self, agent_id: str | None) -> SessionCount:
         page = await self._sessions.page(SessionQuery(limit=5, agent_id=agent_id))
-        recent = [{"key": s.key, "updatedAt": s.updated_at, "age": now_ms() - s.updated_at} for s in page.sessions]
-        return {"path": self._path, "count": page.total, "recent": recent}
+        recent = [RecentSession(key=s.key, updatedAt=s.updated_at, age=now_ms() - s.updated_at) for s in page.sessions]
+        return SessionCount(path=self._path, count=page.total, recent=recent)
 
     def health(self) -> Json:
         roster = self._roster()
-        agents: list[Any] = [
+        agents = [
             {
                 "agentId": agent.id,
                 "isDefault": agent.id == roster.default_id,
@@ -228,6 +212,6 @@ class SessionStatus:
         return {"defaultAgentId": roster.default_id, "agents": agents, "sessions": self._totals}
 
     def status(self) -> Json:
-        totals = {name: self._totals[name] for name in ("count", "recent")}
-        by_agent = [{"agentId": name, **counted} for name, counted in self._by_agent.items()]
-        return {"sessions": {"paths": [self._path], "defaults": {}, "byAgent": by_agent, **totals}}
+        by_agent = [{"agentId": name, **count} for name, count in self._by_agent.items()]
+        counted = {"count": self._totals["count"], "recent": self._totals["recent"]}
+        return {"sessions": {"paths": [self._path], "defaults": {}, "byAgent": by_agent, **counted}}
