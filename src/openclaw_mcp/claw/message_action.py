@@ -8,7 +8,7 @@ from msgspec import Struct
 from ..core.claw_methods import MESSAGE_ACTIONS
 from ..core.effects import SentMessage
 from ..core.errors import ToolError
-from ..core.lenient import convert_lenient
+from ..core.lenient import read_struct
 from ..core.model import Json
 from ..core.rpc import RpcError
 from .files import strip_file_bytes
@@ -106,8 +106,8 @@ class MessageAction:
 
     def make_record(self, answer: Any, text: str, media: str | None) -> SentMessage:
         """The conversation by the name the gateway gives it, which may be plainer than the agent's."""
-        sent = convert_lenient(answer, _Receipt)
-        inner = convert_lenient(sent.payload, _Receipt)
+        sent = read_struct(answer, _Receipt)
+        inner = read_struct(sent.payload, _Receipt)
         return SentMessage(
             tool=self._tool,
             provider=sent.channel or inner.channel or self.channel,

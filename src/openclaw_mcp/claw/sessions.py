@@ -10,7 +10,7 @@ from ..core.claw_catalogue import DEFAULT_WAIT, WAIT_SLACK
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError, ToolUnavailable
 from ..core.gateway_events import RunWaitReply
-from ..core.lenient import convert_lenient
+from ..core.lenient import read_struct
 from ..core.model import Json
 from ..core.rpc import RpcError
 from .tool_context import ClawContext, OutcomeUnknown, bind_handlers, require_text
@@ -65,7 +65,7 @@ async def _history(context: ClawContext, arguments: SessionArguments) -> Any:
 def _is_tool_message(message: Any) -> bool:
     if not isinstance(message, dict):
         return True
-    read = convert_lenient(message, ChatMessage)
+    read = read_struct(message, ChatMessage)
     return read.role == "toolResult" or (bool(read.blocks) and all(block.type == "toolCall" for block in read.blocks))
 
 
@@ -120,7 +120,7 @@ async def _resolve_target(context: ClawContext, arguments: SessionArguments) -> 
 async def _wait_for_reply(context: ClawContext, run: str, key: str, seconds: float) -> dict[str, str]:
     waiting = {"runId": run, "timeoutMs": int(seconds * 1000)}
     answer = await context.call_repeatable("agent.wait", waiting, within=seconds + WAIT_SLACK)
-    end = convert_lenient(answer, RunWaitReply)
+    end = read_struct(answer, RunWaitReply)
     if end.status == "timeout":
         return {"status": "timeout", "note": f"no reply within {seconds:g} s; the session goes on working"}
     if end.status not in ("ok", "", None):
@@ -131,7 +131,7 @@ async def _wait_for_reply(context: ClawContext, run: str, key: str, seconds: flo
 async def _last_reply_text(context: ClawContext, key: str) -> str:
     """The newest text of that session's agent."""
     answer = await context.call_repeatable("chat.history", {"sessionKey": key, "limit": REPLY_SEARCH_LIMIT})
-    for message in reversed(convert_lenient(answer, ChatHistoryReply).messages):
+    for message in reversed(read_struct(answer, ChatHistoryReply).messages):
         texts = [block.text or "" for block in message.blocks if block.type == "text"]
         if message.role == "assistant" and texts:
             return "\n\n".join(texts)
@@ -192,7 +192,7 @@ class SubagentArguments(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def _subagents(context: ClawContext, arguments: Json) -> Any:
-    asked = convert_lenient(arguments, SubagentArguments)
+    asked = read_struct(arguments, SubagentArguments)
     action = asked.action.strip().lower() or "list"
     if "sessions.subagents" in await context.gateway.methods():
         # The run's own session last: no parameter can name another.
@@ -207,7 +207,7 @@ async def _manage_children(context: ClawContext, action: str, asked: SubagentArg
     mine = await context.call_repeatable("sessions.list", own)
     rows = [row for row in mine.get("sessions", ()) if isinstance(row, dict)]
     wanted = asked.run_id or asked.child_session_key or asked.target
-    chosen = [row for row in rows if wanted and wanted in convert_lenient(row, _SessionNames).all]
+    chosen = [row for row in rows if wanted and wanted in read_struct(row, _SessionNames).all]
     match action:
         case "list":
             return {"status": "ok", "action": action, "runs": rows}

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments
-from ..core.lenient import convert_lenient
+from ..core.lenient import read_struct
 from ..core.model import Json
 from ..core.signal import Signal
 from ..net.file_access import FileAccess
@@ -86,7 +86,7 @@ def bind_handlers(
     an argument that no schema names and that does not fit counts as absent."""
 
     def bind(handler: Callable[[ClawContext, Arguments], Awaitable[Any]]) -> ToolHandler:
-        return lambda context, arguments: handler(context, convert_lenient(arguments, shape))
+        return lambda context, arguments: handler(context, read_struct(arguments, shape))
 
     return {name: bind(handler) for name, handler in handlers.items()}
 

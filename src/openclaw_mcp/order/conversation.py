@@ -11,7 +11,7 @@ from ..core.agent import AgentEvent, Attachment, MediaAttached
 from ..core.chat_messages import ChatMessage
 from ..core.gateway_events import AgentEventData, RemoteRunEvent
 from ..core.gateway_port import EventGateway
-from ..core.lenient import convert_lenient
+from ..core.lenient import read_struct
 from ..net.gateway_client.remote_run import chat_send_params, encode_contents, follow_remote_run
 
 RUN_TIMEOUT: Final = 3600.0  # seconds the agent may take
@@ -75,7 +75,7 @@ def _agent_events(stream: str | None, data: AgentEventData) -> list[AgentEvent]:
         return [MediaAttached(attachment=_link_attachment(place)) for place in data.media_urls]
     if data.phase == "start":
         return [agent.ToolUse(id=data.tool_call_id, name=data.name, arguments={})]
-    return _media_events(convert_lenient(data.result, ChatMessage)) if data.phase == "result" else []
+    return _media_events(read_struct(data.result, ChatMessage)) if data.phase == "result" else []
 
 
 def _media_events(message: ChatMessage) -> list[AgentEvent]:

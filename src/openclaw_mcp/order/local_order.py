@@ -9,7 +9,7 @@ from ..core import agent
 from ..core.agent import AgentEvent, MediaAttached
 from ..core.chat_messages import ChatMessage
 from ..core.gateway_port import LocalGateway
-from ..core.lenient import convert_lenient
+from ..core.lenient import read_struct
 from ..core.sessions import RunEnded, RunEvent, RunOutput
 from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, chat_send_params, stop_remote_run
 from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder
@@ -71,7 +71,7 @@ class _RunReader:
                 self._report_text()
                 self.events.put_nowait(event)
             case agent.ToolOutcome(content=content):
-                shown = convert_lenient({"content": list(content)}, ChatMessage)
+                shown = read_struct({"content": list(content)}, ChatMessage)
                 self._put(*map(MediaAttached, shown.media))
             case MediaAttached(attachment=item) if item.data is not None:
                 self._media.append(event)
@@ -94,7 +94,7 @@ class _RunReader:
             self._put(agent.TurnFailed(message=run.error or "the agent failed"))
         else:
             bodies = (message.body for message in reversed(event.messages) if message.role == "assistant")
-            answer = convert_lenient(next(bodies, None), ChatMessage)
+            answer = read_struct(next(bodies, None), ChatMessage)
             # A run that another process carried out left its pictures in the answer alone.
             self._put(*(self._media or map(MediaAttached, answer.media)), agent.TurnCompleted(text=answer.text))
 

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from openclaw_mcp.core.lenient import convert_lenient
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.gateway.channels.lenient import convert_lenient
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
 from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
 from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from ...core.agent import Attachment
 from ...core.channel import ChannelBusy, ChannelError, ChannelRefused
+from ...core.lenient import convert_lenient
 from ...core.mime import OCTET_STREAM
 from ...core.model import Json
 from ...net.file_access import FileAccess, FileRefused, read_file, url_scheme
 from ...net.internet import NoSuchHost, NotPublic, resolve_host, url_host
-from .lenient import convert_lenient
 
 logger = logging.getLogger(__name__)
 

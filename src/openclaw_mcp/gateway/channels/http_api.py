@@ -5,8 +5,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ...core.channel import ChannelError, ChannelRefused
+from ...core.lenient import decode_lenient
 from ...net.httpx_client import ResponseTooLarge, create_client, httpx, read_body
-from .lenient import decode_lenient
 
 CONNECT_WAIT: Final = 10.0  # seconds until the server counts as unreachable
 ANSWER_WAIT: Final = 60.0  # seconds; joining a large room can take a homeserver this long

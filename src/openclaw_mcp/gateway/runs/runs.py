@@ -9,7 +9,7 @@ from typing import Final, Self
 from ...core.agent import AgentEvent, ToolOutcome, ToolUse, Turn, TurnFailed
 from ...core.chat_messages import ChatMessage
 from ...core.errors import StoreError
-from ...core.lenient import convert_lenient
+from ...core.lenient import read_struct
 from ...core.model import Caller
 from ...core.ports import AgentRuntime, Toolbox
 from ...core.providers import model_for_run
@@ -246,7 +246,7 @@ class LocalRunExecutor:
                 bodies = tuple(
                     redact_for_others(body, include_elsewhere=private, include_operators=operators) for body in bodies
                 )
-            return tuple(convert_lenient(body, ChatMessage) for body in bodies)
+            return tuple(read_struct(body, ChatMessage) for body in bodies)
 
         return Turn(
             run_id=run.run_id,

@@ -12,7 +12,7 @@ from ...core.chat_messages import ChatBlock, ChatHistoryReply, ChatMessage
 from ...core.errors import OpenClawError
 from ...core.gateway_events import RemoteRunEvent, RunWaitReply
 from ...core.gateway_port import EventGateway, MethodGateway
-from ...core.lenient import convert_lenient
+from ...core.lenient import read_struct
 from ...core.model import Json
 from ..tasks import finish
 
@@ -54,7 +54,7 @@ async def follow_remote_run(
         elif event == "gone":
             events.put_nowait(RemoteRunEvent(state="gone", error_message=str(payload)))
         elif event in ("chat", "agent") and type(payload) is dict and payload.get("runId") == run_id:
-            read = convert_lenient(payload, RemoteRunEvent)
+            read = read_struct(payload, RemoteRunEvent)
             # A later event contains the text of a dropped one; an end, or what a tool made, comes only once.
             is_dropped = events.qsize() >= MOST_QUEUED_EVENTS and read.is_partial_text
             if (event == "chat" or read.stream in streams) and not is_dropped:
@@ -86,7 +86,7 @@ async def stop_remote_run(gateway: MethodGateway, session_key: str, run_id: str,
 
 async def _wait_run(gateway: MethodGateway, run_id: str, seconds: float) -> RunWaitReply:
     params = {"runId": run_id, "timeoutMs": int(seconds * 1000)}
-    return convert_lenient(await gateway.call("agent.wait", params, within=seconds + ADMIT_TIMEOUT), RunWaitReply)
+    return read_struct(await gateway.call("agent.wait", params, within=seconds + ADMIT_TIMEOUT), RunWaitReply)
 
 
 async def _wait_for_turn(gateway: MethodGateway, session_key: str, run_id: str) -> RemoteRunEvent:
@@ -98,7 +98,7 @@ async def _wait_for_turn(gateway: MethodGateway, session_key: str, run_id: str) 
     if end.status != "ok":
         return end.to_event()
     params = {"sessionKey": session_key, "limit": HISTORY_LIMIT}
-    history = convert_lenient(await gateway.call("chat.history", params, within=ADMIT_TIMEOUT), ChatHistoryReply)
+    history = read_struct(await gateway.call("chat.history", params, within=ADMIT_TIMEOUT), ChatHistoryReply)
     return end.to_event(ChatMessage(content=tuple(_answer_blocks(history.messages, f"{run_id}:user"))))
 
 

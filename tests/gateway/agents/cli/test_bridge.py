@@ -14,7 +14,7 @@ import pytest
 
 from openclaw_mcp.core.agent import Attachment, EffectsReported, PartialAnswer, TurnCompleted, TurnFailed
 from openclaw_mcp.core.chat_messages import ChatMessage
-from openclaw_mcp.core.lenient import convert_lenient
+from openclaw_mcp.core.lenient import read_struct
 from openclaw_mcp.core.model import Caller
 from openclaw_mcp.gateway.agents.cli.run_folder import RunFolders, remove_stale_folders
 
@@ -143,7 +143,7 @@ def test_one_that_begins_in_an_old_conversation_is_reported_what_was_said(tmp_pa
             {"role": "assistant", "content": [{"type": "text", "text": "noted"}]},
             {"role": "toolResult", "content": []},
         ]
-        return tuple(convert_lenient(message, ChatMessage) for message in messages)
+        return tuple(read_struct(message, ChatMessage) for message in messages)
 
     harness = CliHarness(tmp_path, "codex")
     harness.final("what is its name?", load_history=recall)

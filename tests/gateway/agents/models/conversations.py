@@ -12,7 +12,7 @@ from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.agents import AgentSettings
 from openclaw_mcp.core.config.config import read_config
-from openclaw_mcp.core.lenient import convert_lenient
+from openclaw_mcp.core.lenient import read_struct
 from openclaw_mcp.core.model import LOCAL_CALLER, Json
 from openclaw_mcp.gateway.agents.models.model_clients import ModelClients
 from openclaw_mcp.gateway.agents.models.runtime import ModelRuntime
@@ -53,7 +53,7 @@ class Agent:
 
     async def hear(self, prompt: str = "hello", *, recall: Sequence[Json] = (), **more: Any) -> None:
         async def recalled(most: int) -> tuple[ChatMessage, ...]:
-            return tuple(convert_lenient(body, ChatMessage) for body in recall[-most:])
+            return tuple(read_struct(body, ChatMessage) for body in recall[-most:])
 
         self.turns += 1
         turn = Turn(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.chat_messages import ChatMessage
-from openclaw_mcp.core.lenient import convert_lenient
+from openclaw_mcp.core.lenient import read_struct
 
 from .conversations import APIS
 from .fake import FakeModel, Step
@@ -40,4 +40,4 @@ def test_a_run_with_odd_token_counts_can_be_read(tmp_path: Path, api: str, usage
 def test_a_file_of_another_gateway_has_a_text_for_a_name_or_none(name: object) -> None:
     block = {"type": "image", "data": base64.b64encode(b"x").decode(), "mimeType": "image/png", "fileName": name}
 
-    assert [file.name for file in convert_lenient({"content": [block]}, ChatMessage).media] == [None]
+    assert [file.name for file in read_struct({"content": [block]}, ChatMessage).media] == [None]

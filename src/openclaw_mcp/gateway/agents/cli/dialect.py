@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ....core.agent import AgentEvent, PartialAnswer, ToolOutcome, ToolUse, Usage
 from ....core.chat_messages import ChatBlock
-from ....core.lenient import convert_lenient, decode_lenient
+from ....core.lenient import decode_lenient, read_struct
 from ....core.model import Json
 
 SERVER_NAME: Final = "remoteclaw"
@@ -182,7 +182,7 @@ def to_content_blocks(content: Any) -> tuple[Json, ...]:
     if isinstance(content, list):
         return tuple(block for item in content for block in to_content_blocks(item))
     if isinstance(content, dict):
-        block = convert_lenient(content, ChatBlock)
+        block = read_struct(content, ChatBlock)
         source = block.source or block
         if block.type == "text":
             content = block.text or ""

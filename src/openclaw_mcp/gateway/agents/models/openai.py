@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ....core.agent import Usage
-from ....core.lenient import decode_lenient
+from ....core.lenient import decode_struct
 from ....core.model import Json
 from .errors import error_from_stream
 from .lru import LruCache
@@ -194,7 +194,7 @@ class OpenAIReader:
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
         if data.strip() == b"[DONE]":
             return ()
-        chunk = decode_lenient(data, _Chunk)
+        chunk = decode_struct(data, _Chunk)
         if chunk.error:
             raise error_from_stream(chunk.error)
         if chunk.usage is not None:

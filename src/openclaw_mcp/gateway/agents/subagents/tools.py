@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from ....core.errors import ToolArguments, ToolNotFound
 from ....core.json_values import drop_none
-from ....core.lenient import convert_lenient
+from ....core.lenient import read_struct
 from ....core.model import Caller, Json, Text, ToolCall, ToolResult, ToolSpec, text_result
 from ....core.rpc import ADMIN, READ, WRITE, RpcError
 from ....core.signal import Signal
@@ -77,7 +77,7 @@ class GatewayTools:
             if call.name in PASSED_ON:
                 answer = await self._pass_on(call)
             elif call.name in self._tools:
-                asked = convert_lenient(drop_none(call.arguments), GatewayToolArguments)
+                asked = read_struct(drop_none(call.arguments), GatewayToolArguments)
                 answer = await self._tools[call.name](call.caller, asked)
             else:
                 raise ToolNotFound(f"Unknown tool: {call.name}")

@@ -11,13 +11,13 @@ from ....core.agent import Attachment
 from ....core.channel import LOCAL_CHANNEL, OWNER_SENDER_ID, ChannelError, ChannelRefused, ChatAddress
 from ....core.ids import new_id
 from ....core.json_values import drop_none
+from ....core.lenient import convert_lenient
 from ....core.mail import LocalMessageRepository, NewLocalMessage
 from ....core.model import Json, Sender
 from ....core.owner import looks_like_owner
 from ....core.rpc import ADMIN, READ, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
 from ..inbound_handler import run_id_of
 from ..inbound_rules import MAIN_CONVERSATION
-from ..lenient import convert_lenient
 from ..message_actions import message_view
 from .channel import MEDIA_LIMIT, LocalChannel, LocalEvent
 

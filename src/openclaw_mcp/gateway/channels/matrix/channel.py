@@ -25,10 +25,10 @@ from ....core.channel import (
     Poll,
     StoredMessage,
 )
+from ....core.lenient import convert_lenient
 from ....core.mime import OCTET_STREAM
 from ....core.model import Json
 from ....core.sessions import now_ms
-from ..lenient import convert_lenient
 from . import events
 from .api import Homeserver, LoggedOut, MatrixRefused, client_path, transaction_id
 from .encryption_port import ENCRYPTION_REQUIRED, MatrixEncryption

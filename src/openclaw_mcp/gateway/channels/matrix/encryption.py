@@ -21,9 +21,9 @@ from nio.responses import KeysClaimResponse, KeysQueryResponse, KeysUploadRespon
 from nio.store import SqliteStore
 
 from ....core.channel import ChannelError, ChannelRefused
+from ....core.lenient import convert_lenient
 from ....core.model import Json
 from ....net.files import create_if_absent
-from ..lenient import convert_lenient
 from .api import Homeserver, client_path
 from .encryption_port import MatrixEncryption
 from .events import EncryptedFile, EventContent, MatrixEvent

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from ....core.channel import ChannelRefused
+from ....core.lenient import decode_lenient
 from ....net.files import StateBroken, make_private_folder, read_if_exists, write_atomic
-from ..lenient import decode_lenient
 from .api import Homeserver, LoggedOut, MatrixRefused, client_path
 from .events import MatrixEvent
 from .settings import MatrixSettings

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from ..lenient import convert_lenient
+from ....core.lenient import convert_lenient
 from .events import EventContent, MatrixEvent
 from .responses import AccountData, JoinedRoom
 

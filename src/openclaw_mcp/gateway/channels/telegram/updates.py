@@ -13,10 +13,10 @@ from msgspec import Struct
 from ....core.agent import Attachment
 from ....core.channel import ChannelRefused, ChannelStatus, ChatAddress, InboundMessage, OnMessage
 from ....core.errors import OpenClawError
+from ....core.lenient import decode_lenient
 from ....core.mime import OCTET_STREAM
 from ....core.sessions import now_ms
 from ....net import asgi
-from ..lenient import decode_lenient
 from .api import BotApi, UnknownBot
 from .messages import TelegramBot, TelegramChat, TelegramFile, TelegramMessage, TelegramUpdate
 from .settings import TelegramSettings
