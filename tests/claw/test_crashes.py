@@ -65,8 +65,8 @@ def test_a_server_killed_before_the_answer_came_has_recorded_nothing(tmp_path: P
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
         post.answer.clear()
-        async with running(tmp_path, rooms=[post]) as house:
-            with server(environment(house.url, TOKEN, effects)) as peer:
+        async with running(tmp_path, modules=[post]) as harness:
+            with server(environment(harness.url, TOKEN, effects)) as peer:
                 await asyncio.to_thread(introduce, peer)
                 ask(peer, 1)
                 async with asyncio.timeout(20):
@@ -87,9 +87,9 @@ def test_any_was_answered_is_recorded_and_any_is_recorded_was_sent(tmp_path: Pat
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
         answered: set[str] = set()
-        async with running(tmp_path, rooms=[post]) as house:
+        async with running(tmp_path, modules=[post]) as harness:
             for round in range(KILLS):
-                with server(environment(house.url, TOKEN, effects)) as peer:
+                with server(environment(harness.url, TOKEN, effects)) as peer:
                     await asyncio.to_thread(introduce, peer)
                     await asyncio.to_thread(call, peer, "message_send", 10_000 + round, target="a", message="warm")
                     ids = range(round * 1000, round * 1000 + 200)
@@ -123,18 +123,18 @@ def test_a_gateway_restarted_in_the_middle_of_a_call_does_it_once(tmp_path: Path
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
         post.answer.clear()
-        async with running(tmp_path / "one", rooms=[post]) as house:
-            port = house.port
-            with server(environment(house.url, TOKEN, effects)) as peer:
+        async with running(tmp_path / "one", modules=[post]) as harness:
+            port = harness.port
+            with server(environment(harness.url, TOKEN, effects)) as peer:
                 await asyncio.to_thread(introduce, peer)
                 ask(peer, 1)
                 async with asyncio.timeout(20):
                     await post.came.wait()
-                stopping = asyncio.create_task(house.stop())
+                stopping = asyncio.create_task(harness.stop())
                 await asyncio.sleep(0.1)
                 post.answer.set()
                 await stopping
-                async with running(tmp_path / "two", rooms=[post], port=port):
+                async with running(tmp_path / "two", modules=[post], port=port):
                     message = await asyncio.to_thread(_result, peer, 1)
                     assert message["result"]["isError"] is False, message
                     assert (await asyncio.to_thread(call, peer, "message_send", 2, target="a", message="next"))[
@@ -159,14 +159,14 @@ def _result(peer: StdioServer, id: int) -> Any:
 def test_a_gateway_that_comes_late_is_found_by_the_next_call(tmp_path: Path) -> None:
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
-        async with running(tmp_path, rooms=[post]) as house:
-            port = house.port
-            await house.stop()
-            with server(environment(house.url, TOKEN, effects)) as peer:
+        async with running(tmp_path, modules=[post]) as harness:
+            port = harness.port
+            await harness.stop()
+            with server(environment(harness.url, TOKEN, effects)) as peer:
                 await asyncio.to_thread(introduce, peer)
                 early = await asyncio.to_thread(call, peer, "message_send", 1, target="a", message="early")
                 assert "can't be used" in early["content"][0]["text"]
-                async with running(tmp_path, rooms=[post], port=port):
+                async with running(tmp_path, modules=[post], port=port):
                     late = await asyncio.to_thread(call, peer, "message_send", 2, target="a", message="late")
                     assert late["isError"] is False
         assert read_effects(effects).texts == ("late",)
@@ -187,12 +187,12 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
         post.answer.clear()
-        async with running(tmp_path, rooms=[post]) as house:
-            served = ClawServer(from_environment(environment(house.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
+        async with running(tmp_path, modules=[post]) as harness:
+            served = ClawServer(from_environment(environment(harness.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
             order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=given[tool], context=NULL_CONTEXT)
             calling = asyncio.create_task(served.toolbox.call(order))
             await post.came.wait()
-            stopping = asyncio.create_task(house.stop())
+            stopping = asyncio.create_task(harness.stop())
             result = await calling
             post.answer.set()
             await stopping
@@ -210,8 +210,8 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
 def test_calls_at_once_share_the_connection_and_each_is_recorded(tmp_path: Path) -> None:
     async def work() -> None:
         post, effects = Post(), tmp_path / "effects"
-        async with running(tmp_path, rooms=[post]) as house:
-            served = ClawServer(from_environment(environment(house.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
+        async with running(tmp_path, modules=[post]) as harness:
+            served = ClawServer(from_environment(environment(harness.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
 
             async def send(number: int) -> None:
                 arguments = {"target": f"room {number}", "message": str(number)}
@@ -219,7 +219,7 @@ def test_calls_at_once_share_the_connection_and_each_is_recorded(tmp_path: Path)
                 assert not (await served.toolbox.call(order)).failed
 
             await asyncio.gather(*(send(number) for number in range(100)))
-            assert len(house.gateway.rpc_server.connections) == 1
+            assert len(harness.gateway.rpc_server.connections) == 1
             await served.aclose()
         found = read_effects(effects)
         assert sorted(found.texts, key=int) == [str(number) for number in range(100)]

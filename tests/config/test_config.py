@@ -21,7 +21,7 @@ from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.store.small_repositories import SqlConfigHistory
 from openclaw_mcp.store.store import open_store
-from tests.gateway.sessions.gateways import House, TwinLink
+from tests.gateway.sessions.gateways import GatewayHarness, TwinLink
 
 WRITTEN = """{
   // the port
@@ -32,17 +32,17 @@ WRITTEN = """{
 """
 
 
-def make_service(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[House, ConfigService]:
+def make_service(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[GatewayHarness, ConfigService]:
     if raw is not None:
         (folder / "openclaw.json").write_text(raw)
-    gateway = House()
+    gateway = GatewayHarness()
     service = ConfigService(ConfigFile(folder, environment={"FAKE_KEY": "from-env"}), gateway.publish, **more)
     gateway.offer(service.methods())
     return gateway, service
 
 
 def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         got = await gateway.call("config.get")
         assert (got["valid"], got["exists"], got["issues"]) == (True, True, [])
@@ -62,13 +62,13 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
         )
         assert parsing.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
         assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
-        assert len(gateway.heard("config.changed", hash=done["hash"])) == 1
+        assert len(gateway.received("config.changed", hash=done["hash"])) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         with pytest.raises(RpcError, match="base hash required"):
             await gateway.call("config.set", {"raw": "{}"})
@@ -76,18 +76,18 @@ def test_a_write_needs_the_hash_of_what_is_there(tmp_path: Path) -> None:
             await gateway.call("config.patch", {"raw": "{}", "baseHash": "hmac-sha256:v1:other"})
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_first_write_needs_none(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path, None)
         assert not (await gateway.call("config.get"))["exists"]
         assert (await gateway.call("config.set", {"raw": "{session:{mainKey:'home'}}"}))["ok"]
         assert (await gateway.call("config.get"))["parsed"] == {"session": {"mainKey": "home"}}
         assert (tmp_path / "openclaw.json").stat().st_mode & 0o077 == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_first_write_needs_none(tmp_path: Path) -> None:
     ],
 )
 def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, path: str, reason: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         base = (await gateway.call("config.get"))["hash"]
         with pytest.raises(RpcError, match="invalid config") as refused:
@@ -116,11 +116,11 @@ def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, p
         with pytest.raises(RpcError, match=r"not valid JSON5 \(line 2"):
             await gateway.call("config.set", {"raw": "{\n a: }", "baseHash": base})
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         raw = '{"agents":{"list":[{"id":"main","name":"A"},{"id":"b"}]},"gateway":{"tools":{"allow":["x","y"]}}}'
         gateway, service = make_service(tmp_path, raw)
 
@@ -141,11 +141,11 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
         assert "session" not in service.current.parsed
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, service = make_service(tmp_path, '{"session":{"mainKey":"a"}}')
         changes: list[ConfigUpdate] = []
         changed = asyncio.Event()
@@ -163,7 +163,7 @@ def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> 
             assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
         assert len(changes) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_store(str(tmp_path / "db")) as store:
             book = SqlConfigHistory(store)
             gateway, service = make_service(tmp_path, "{}", history=book)
@@ -185,11 +185,11 @@ def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: P
             async with again:
                 assert [change.method for change in await book.last()] == ["start", "config.set", "start"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         answer = await gateway.call("config.schema")
         assert {"schema", "uiHints", "version", "generatedAt"} == set(answer)
@@ -203,7 +203,7 @@ def test_the_schema_tells_what_may_stand_where_and_what_a_change_takes(tmp_path:
         with pytest.raises(RpcError, match="missing scope"):
             await gateway.call("config.set", {"raw": "{}"}, link=TwinLink("operator.write"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_published_schema_is_ours_and_is_one() -> None:
@@ -331,7 +331,7 @@ SECRETIVE: Any = {
 
 
 def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps(SECRETIVE))
         got = await gateway.call("config.get")
         assert got["valid"], got["issues"]
@@ -343,13 +343,13 @@ def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Pa
             assert "hush" not in json.dumps(done)
             assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
     servers = {"t": {"command": "/bin/false", "args": ["--token", "${FAKE_KEY}", "x${FAKE_KEY}"], "cwd": "${FAKE_KEY}"}}
 
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps({"mcp": {"servers": servers}}))
         got = await gateway.call("config.get")
         assert "from-env" not in json.dumps(got)
@@ -358,7 +358,7 @@ def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
         change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": got["hash"]}
         assert "from-env" not in json.dumps(await gateway.call("config.patch", change))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
     ],
 )
 def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, config: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path, "{}")
         (tmp_path / "openclaw.json").write_text(json.dumps(config))
         got = await gateway.call("config.get")
@@ -382,7 +382,7 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
         assert redaction.REDACTED in got["raw"]
         assert redaction.restore_secrets(got["parsed"], config) == config
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from openclaw_mcp.config.schema import ConfigSchema
 from openclaw_mcp.core.config.keys import FREE, MODEL, UNKNOWN
 from openclaw_mcp.core.model import LOCAL_CALLER, Caller, Grant, Json
 from openclaw_mcp.core.rpc import ADMIN, RpcCall, RpcError
-from tests.gateway.sessions.gateways import House, TwinLink
+from tests.gateway.sessions.gateways import GatewayHarness, TwinLink
 
 CONFIG: Json = {
     "gateway": {"port": 18800, "auth": {"mode": "token", "token": "s3cret-token"}, "tools": {"deny": ["exec"]}},
@@ -70,7 +70,7 @@ class ConfigCaller:
         self.path = folder / "openclaw.json"
         if config is not None:
             self.path.write_text(json.dumps(config))
-        gateway = House()
+        gateway = GatewayHarness()
         environment = {"OPENAI_API_KEY": "sk-environment"}
         self.service = ConfigService(ConfigFile(folder, environment=environment), gateway.publish)
         self._methods = {method.name: method for method in self.service.methods()}
@@ -217,7 +217,7 @@ PATCHES: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("patch", "named"), [row[1:] for row in PATCHES], ids=[row[0] for row in PATCHES])
 def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         everything = [parsing.join_path(path) for path, _ in parsing.walk_values(CONFIG)]
         paths = [*everything, *(path.rpartition(".")[0] for path in everything)]
@@ -232,12 +232,12 @@ def test_a_run_changes_nothing_that_binds_it(tmp_path: Path, patch: Any, named: 
                 await service.ask(method, RUN, raw=json.dumps(whole))
         assert service.stored == CONFIG
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("caller", RUNS.values(), ids=RUNS)
 def test_a_caller_that_acts_for_another_is_a_run(tmp_path: Path, caller: Caller) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         for method in ("config.patch", "config.apply", "config.set"):
             raw = {"tools": {"profile": "full"}} if method == "config.patch" else {**CONFIG, "tools": {}}
@@ -246,7 +246,7 @@ def test_a_caller_that_acts_for_another_is_a_run(tmp_path: Path, caller: Caller)
         assert service.stored == CONFIG
         assert (await service.ask("config.patch", PERSON, raw='{"tools": {"profile": "full"}}'))["ok"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert is_person(LOCAL_CALLER)
 
 
@@ -280,13 +280,13 @@ def test_a_whole_config_is_judged_by_what_it_changes(tmp_path: Path, how: str) -
     elif how == "rule twice":
         raw = raw.replace('"sessions": {', '"deny": [], "sessions": {')
 
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         with pytest.raises(RpcError):
             await service.ask("config.apply", RUN, raw=raw)
         assert service.stored == CONFIG
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 ALLOWED: list[tuple[str, Any]] = [
@@ -307,7 +307,7 @@ ALLOWED: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize("patch", [row[1] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
 def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         assert (await service.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
         assert service.stored == merge.merge_patch(CONFIG, patch)
@@ -316,11 +316,11 @@ def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) 
         assert (await service.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
         assert service.stored["gateway"]["auth"]["token"] == "s3cret-token"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path)
         assert (await service.ask("config.patch", RUN, raw='{"ui": {"seamColor": "#111"}}'))["ok"]
         service.path.write_text(json.dumps(CONFIG))
@@ -333,11 +333,11 @@ def test_a_run_may_begin_a_config_but_not_replace_one_that_is_lost_or_broken(tmp
             await service.ask("config.set", RUN, raw="{}")
         assert service.path.read_text() == '{"tools": {"deny": ["exec"]'
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         with pytest.raises(RpcError) as refused:
             await service.ask("config.apply", RUN, raw="{}")
@@ -348,7 +348,7 @@ def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
         for secret in ("s3cret-token", "k-near", "123:abc", "hook-token", "notes-server"):
             assert secret not in said + json.dumps(refused.value.details)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ DROPPED: list[tuple[str, Json, list[str]]] = [
 def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
     tmp_path: Path, patch: Json, paths: list[str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         done = await service.ask("config.patch", PERSON, raw=json.dumps(patch))
         assert done["droppedSecrets"] == sorted(paths)
@@ -93,7 +93,7 @@ def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
                 or path[-1] == "baseUrl"
             )
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 KEPT: list[tuple[str, Json]] = [
@@ -124,7 +124,7 @@ ALERTS: list[tuple[str, Json, Json, bool]] = [
 def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
     tmp_path: Path, before: Json, patch: Json, dropped: bool
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(
             tmp_path, {"cron": {"webhookToken": "HOOK", "failureAlert": {"mode": "webhook", **before}}}
         )
@@ -132,23 +132,23 @@ def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
         assert done.get("droppedSecrets", []) == (["cron.webhookToken"] if dropped else [])
         assert parsing.value_at(service.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("patch", [row[1] for row in KEPT], ids=[row[0] for row in KEPT])
 def test_a_secret_stays_while_its_address_does(tmp_path: Path, patch: Json) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         assert "droppedSecrets" not in await service.ask("config.patch", PERSON, raw=json.dumps(patch))
         for path, value in parsing.walk_values(CONFIG):
             if redaction.is_secret(CONFIG, path):
                 assert parsing.value_at(service.stored, path) == value
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_key_given_with_the_new_address_is_kept(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         near = provider("near", baseUrl="https://new.example", apiKey="k-near", headers={"X-Key": "h", "X-Org": "o"})
         assert "droppedSecrets" not in await service.ask("config.patch", PERSON, raw=json.dumps(near))
@@ -157,7 +157,7 @@ def test_a_key_given_with_the_new_address_is_kept(tmp_path: Path) -> None:
         assert service.stored["models"]["providers"]["near"]["apiKey"] == "k-near"
         assert service.stored["models"]["providers"]["named"]["apiKey"] == "${NAMED_KEY}"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def moved(*path: str, to: str | None = "https://evil.example") -> Json:
@@ -187,7 +187,7 @@ RETURNED: list[tuple[str, Json]] = [
 @pytest.mark.parametrize("method", ["config.set", "config.apply", "config.patch"])
 @pytest.mark.parametrize("config", [row[1] for row in RETURNED], ids=[row[0] for row in RETURNED])
 def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, config: Json, method: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         asked = redaction.redact_secrets(config)
         if method == "config.patch":
@@ -197,11 +197,11 @@ def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, 
             await service.ask(method, PERSON, raw=raw)
         assert service.stored == CONFIG
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_redacted_config_comes_back_whole_when_no_address_changed(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         got = await service.ask("config.get", PERSON)
         assert "k-near" not in got["raw"]
@@ -210,7 +210,7 @@ def test_a_redacted_config_comes_back_whole_when_no_address_changed(tmp_path: Pa
         changed["models"]["providers"]["near"]["baseUrl"] = "https://near.example/v2"
         assert service.stored == changed
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 INHERITED: list[tuple[str, Json]] = [
@@ -222,35 +222,35 @@ INHERITED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("accounts", [row[1] for row in INHERITED], ids=[row[0] for row in INHERITED])
 def test_a_token_that_accounts_share_does_not_follow_one_of_them_elsewhere(tmp_path: Path, accounts: Json) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         patch = {"channels": {"matrix": {"accounts": accounts}}}
         with pytest.raises(RpcError, match=r"channels\.matrix\.accessToken to another address.*accessToken of its own"):
             await service.ask("config.patch", PERSON, raw=json.dumps(patch))
         assert service.stored == CONFIG
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_two_steps_lead_no_further_than_one(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         for address in (None, "https://evil.example"):
             await service.ask("config.patch", PERSON, raw=json.dumps(provider("near", baseUrl=address)))
         assert "k-near" not in service.path.read_text()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_person_who_edits_the_file_has_the_last_word(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         edited = moved("models", "providers", "near", "baseUrl", to="https://mine.example")
         service.path.write_text(json.dumps(edited))
         await service.service.reload()
         assert service.service.current.config.models.providers["near"].api_key == "k-near"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_secret_at_the_root_is_removed() -> None:

@@ -49,7 +49,7 @@ def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
 
 
 def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE)
         got = await gateway.call("config.get")
         plain = {"path", "exists", "valid", "issues", "warnings", "raw", "parsed", "legacyIssues", "includedPaths"}
@@ -71,7 +71,7 @@ def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
         got = await gateway.call("config.get")
         assert (got["exists"], got["valid"], got["raw"], got["parsed"]) == (False, True, None, {})
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
     ],
 )
 def test_a_part_is_described_with_its_children(tmp_path: Path, path: str, reload: str, children: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         found = await gateway.call("config.schema.lookup", {"path": path})
         assert (found["path"], found["hintPath"], found["reloadKind"]) == (path, path, reload)
@@ -95,18 +95,18 @@ def test_a_part_is_described_with_its_children(tmp_path: Path, path: str, reload
             assert (child["hint"], child["reloadKind"]) == (inner["hint"], inner["reloadKind"])
             assert child["type"] == inner["schema"].get("type")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("path", ["agents.list[0]", "agents/list/0", "/agents/list/0/", "agents.list.0"])
 def test_a_part_may_be_named_in_several_ways(tmp_path: Path, path: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         found = await gateway.call("config.schema.lookup", {"path": path})
         assert found["hint"] == {"label": "One agent"}
         assert [child["key"] for child in found["children"] if child["required"]] == ["id"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 BAD: list[tuple[str, Any, str]] = [
@@ -124,12 +124,12 @@ BAD: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("method", "params", "words"), BAD)
 def test_what_makes_no_sense_is_refused(tmp_path: Path, method: str, params: Any, words: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
         with pytest.raises(RpcError, match=words):
             await gateway.call(method, params)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
 
 @pytest.mark.parametrize("method", ["set", "apply", "patch"])
 def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         book, changes = MemoryHistory(), list[ConfigUpdate]()
         gateway, service = make_service(tmp_path, BASE, history=book)
         service.changed.connect(changes.append)
@@ -156,9 +156,9 @@ def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str)
             assert done["sentinel"]["path"] is None
         assert done.get("changedPaths") == (["session.mainKey"] if method == "patch" else None)
         assert "droppedSecrets" not in done
-        (event,) = gateway.heard("config.changed")
+        (event,) = gateway.received("config.changed")
         assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), done["hash"])
-        assert len(gateway.heard("chat.metadata.changed")) == 1
+        assert len(gateway.received("chat.metadata.changed")) == 1
         (change,) = changes
         assert (change.before.parsed, change.after, change.paths) == (
             json.loads(BASE),
@@ -169,7 +169,7 @@ def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str)
         assert (kept.actor, kept.method, kept.note) == ("tester", f"config.{method}", "why")
         assert (kept.hash, kept.paths, json.loads(kept.raw)) == (done["hash"], ("session.mainKey",), json.loads(NEW))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str)
     ],
 )
 def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Path, patch: Any, kind: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE)
         changes: list[ConfigUpdate] = []
         service.changed.connect(changes.append)
@@ -193,21 +193,21 @@ def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Pa
         assert [change.reload for change in changes] == [kind]
         assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is (kind == "restart")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE, history=MemoryHistory(full=True))
         done = await gateway.call("config.set", {"raw": NEW, "baseHash": service.current.hash})
         assert service.current.hash == done["hash"]
         assert "change not recorded in the history (the disk is full)" in caplog.text
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         links = {f"p{n}": ["telegram:1"] for n in range(300)}
         service = ConfigCaller(tmp_path, {"session": {"identityLinks": {}}})
         with pytest.raises(RpcError) as refused:
@@ -215,14 +215,14 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
         assert (refused.value.kind, refused.value.details["code"]) == ("FORBIDDEN", "CONFIG_PATH_DENIED")
         assert len(refused.value.details["paths"]) == 256
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- by hand ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         book, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
         gateway, service = make_service(tmp_path, BASE, history=book)
         service.changed.connect(changes.append)
@@ -250,9 +250,9 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
         file.write_text(f"{NEW} // said")
         await service.reload()
         assert "config: changed nothing but its text" in caplog.text
-        assert len(gateway.heard("config.changed")) == 2
+        assert len(gateway.received("config.changed")) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def _in_place(file: Path) -> None:
@@ -274,7 +274,7 @@ def _as_another_file(file: Path) -> None:
 
 @pytest.mark.parametrize("change", [_in_place, _at_the_same_time, _as_another_file])
 def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         _, service = make_service(tmp_path, BASE)
         changed = asyncio.Event()
         service.changed.connect(lambda _: changed.set())
@@ -283,7 +283,7 @@ def test_however_a_file_is_changed_that_is_seen(tmp_path: Path, change: Callable
             await asyncio.wait_for(changed.wait(), 20)
             assert service.current.parsed == json.loads(NEW)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
@@ -293,7 +293,7 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
     monkeypatch.setattr("openclaw_mcp.net.tasks.FIRST_BACK_OFF", 0.01)
     failures = iter([OSError("no such share"), OSError("no such share")])
 
-    async def story() -> None:
+    async def scenario() -> None:
         _, service = make_service(tmp_path, BASE)
         changed, read = asyncio.Event(), service._file.read
 
@@ -309,7 +309,7 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
             await asyncio.wait_for(changed.wait(), 20)
         assert service.current.parsed == json.loads(NEW)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert caplog.text.count("watching the file failed") == 2
 
 
@@ -320,7 +320,7 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
 def test_a_change_made_while_stopped_is_recorded_once_at_the_start(
     tmp_path: Path, raw: str | None, kept: list[str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         book = MemoryHistory()
         for _ in range(2):
             _, service = make_service(tmp_path, raw, history=book)
@@ -330,4 +330,4 @@ def test_a_change_made_while_stopped_is_recorded_once_at_the_start(
                     (method, "file", ()) for method in kept
                 ]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

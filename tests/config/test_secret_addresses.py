@@ -114,7 +114,7 @@ SERVERS = {"x": {"url": "https://mcp.zapier.com/api/mcp/s/hush/mcp", "headers": 
 
 
 def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         whole = {"mcp": {"servers": SERVERS}, "cron": {"failureAlert": {"mode": "webhook", "to": "https://h/hush"}}}
         gateway, _ = make_service(tmp_path, json.dumps(whole))
         for method in ("config.set", "config.apply", "config.patch"):
@@ -132,7 +132,7 @@ def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
         done = await gateway.call("config.patch", {"raw": moved, "baseHash": got["hash"]})
         assert done["droppedSecrets"] == ["mcp.servers.x.headers.x-team"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_who_may_only_read_sees_none_of_it(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
     gateway_words = shlex.join([OPENCLAW, "gateway", "--port", "0", "--state-dir", str(disk)])
     mount = f"mount -t tmpfs -o size={SIZE} tmpfs {disk} && head -c {BALLAST} /dev/zero > {disk}/ballast"
 
-    async def story(url: str, inside: Path) -> None:
+    async def scenario(url: str, inside: Path) -> None:
         me = ClientInfo(id="cli", mode="cli", version="1", platform="linux")
         token = (inside / "gateway-token.txt").read_text().strip()
         profile = ClientProfile(client=me, scopes=SCOPES)
@@ -66,4 +66,4 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
     # A small disk of its own, seen by this one process alone and gone with it.
     with process(*own, "sh", "-c", f"{mount} && exec {gateway_words}", stdout=subprocess.PIPE) as child:
         url = read_line(child).decode().split()[1]
-        asyncio.run(story(url, Path(f"/proc/{child.pid}/root{disk}")))
+        asyncio.run(scenario(url, Path(f"/proc/{child.pid}/root{disk}")))

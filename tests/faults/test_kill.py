@@ -112,7 +112,7 @@ async def one_life(folder: Path, ledger: Ledger, *, last: bool) -> None:
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_is_answered_twice(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ledger = Ledger()
         for _ in range(KILLS):
             await one_life(tmp_path, ledger, last=False)
@@ -121,4 +121,4 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_answered_twice(tmp_path: Pa
         assert len(ledger.sent) > KILLS
         assert ledger.results
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -86,7 +86,7 @@ async def settled(gateway: GatewayClient, acknowledged: dict[str, str]) -> dict[
 
 
 def test_a_job_that_was_due_when_the_gateway_was_killed_fires_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         acknowledged: dict[str, str] = {}
         for _ in range(KILLS):
             await one_life(tmp_path, acknowledged)
@@ -95,7 +95,7 @@ def test_a_job_that_was_due_when_the_gateway_was_killed_fires_once(tmp_path: Pat
         assert well + cut == len(acknowledged) > KILLS
         assert well > cut
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("kind", ["command", "on-exit", "stream"])
@@ -110,7 +110,7 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
     }[kind]
     words = (OPENCLAW, "gateway", "--port", "0", "--state-dir", str(tmp_path / "state"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         with process(*words, stdout=subprocess.PIPE) as child:
             url = read_line(child).decode().split()[1]
             async with client(tmp_path / "state", url) as gateway:
@@ -129,7 +129,7 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
             for pid in filter(running, pids):
                 os.kill(pid, signal.SIGKILL)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def written(file: Path) -> list[int]:

@@ -196,7 +196,7 @@ def test_a_refused_key_is_one_sentence_that_says_what_to_do(world: World, cli: s
 def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: World) -> None:
     others = psutil.Process().children(recursive=True)  # servers that serve more than one test
 
-    async def story() -> int:
+    async def scenario() -> int:
         async with aclosing(world.agent.run(world.turn("[[call hold {}]] [[say never]]"))) as events:
 
             async def listening() -> None:
@@ -213,7 +213,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
             await asyncio.wait((task,))
         return server
 
-    server = asyncio.run(story())
+    server = asyncio.run(scenario())
     assert gone(server)
     assert [child for child in psutil.Process().children(recursive=True) if child not in others] == []
     assert world.office.revoked == list(world.office.issued)
@@ -221,7 +221,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
 
 
 def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) -> None:
-    async def story() -> tuple[list[AgentEvent], int]:
+    async def scenario() -> tuple[list[AgentEvent], int]:
         task = asyncio.ensure_future(world.told("[[call hold {}]] [[say never]]"))
         await until(lambda: world.held() is not None or task.done(), within=PATIENCE)
         server = world.held()
@@ -230,18 +230,18 @@ def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) ->
         leaders[0].kill()
         return await task, server
 
-    events, server = asyncio.run(story())
+    events, server = asyncio.run(scenario())
     assert "SIGKILL" in failed(events).message
     assert gone(server)
     assert world.mentions_of("grant-secret") == []
 
 
 def test_two_turns_at_once_in_one_folder_do_not_meet(world: World) -> None:
-    async def story() -> Any:
+    async def scenario() -> Any:
         prompts = [f'[[call echo {{"text": "{name}"}}]] [[say {name} {{result}}]]' for name in ("ann", "bob")]
         return await asyncio.gather(*(world.told(prompt) for prompt in prompts))
 
-    ann, bob = asyncio.run(story())
+    ann, bob = asyncio.run(scenario())
     assert "ann for agent" in said(ann)
     assert "bob for agent" in said(bob)
     for name, events in (("ann", ann), ("bob", bob)):

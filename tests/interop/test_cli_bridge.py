@@ -38,8 +38,8 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         agent = {"id": "main", "runtime": cli, "runtimeCommand": program(cli, tmp_path), "runtimeEnv": env}
         agent |= {"workspace": str(tmp_path / "work")} | ({"model": MODEL[cli]} if cli in MODEL else {})
         (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [agent]}}))
-        with serving(state) as house:
-            yield house
+        with serving(state) as harness:
+            yield harness
 
 
 def ask(served: Served, method: str, params: Any) -> Any:
@@ -56,10 +56,10 @@ def secrets_in(folder: Path) -> list[str]:
 
 def write(served: Served, text: str, **more: Any) -> Any:
     """Say something in the conversation `room`, and wait until the agent's run is over."""
-    heard = ask(served, "local.send", {"conversation": "room", "text": text, **more})
+    received = ask(served, "local.send", {"conversation": "room", "text": text, **more})
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        run = ask(served, "agent.wait", {"runId": heard["runId"], "timeoutMs": 15000})
+        run = ask(served, "agent.wait", {"runId": received["runId"], "timeoutMs": 15000})
         if run["status"] != "timeout":
             return run
     pytest.fail("no end")

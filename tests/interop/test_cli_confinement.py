@@ -55,13 +55,13 @@ class Attacked(World):
         """The requests of turns, without those for a title or the like."""
         return [body for _, _, body in self.model.log]
 
-    def heard(self) -> str:
+    def received(self) -> str:
         """All that ever reached the model."""
         return json.dumps(self.asked)
 
     def words(self) -> set[str]:
         """The memory files the model was told of."""
-        return set(re.findall(rf"{WORD}([a-z-]+)", self.heard()))
+        return set(re.findall(rf"{WORD}([a-z-]+)", self.received()))
 
     def offered(self) -> list[str]:
         """The tools of the last turn."""
@@ -233,9 +233,9 @@ def script(attempts: list[tuple[str, Any]]) -> str:
 
 
 def assert_untouched(world: Attacked) -> None:
-    heard = world.heard()
-    assert SECRET not in heard
-    assert base64.b64encode(PNG).decode()[:40] not in heard
+    received = world.received()
+    assert SECRET not in received
+    assert base64.b64encode(PNG).decode()[:40] not in received
     assert world.hostile.left() == set()
     assert world.secret.read_text() == SECRET
 
@@ -245,7 +245,7 @@ def test_for_somebody_else_the_clis_own_tools_neither_read_nor_run(world: Attack
     events = world.run(f'{script(attempts)} [[call echo {{"text": "end"}}]] [[say tried]]', caller=STRANGER)
     assert said(events).endswith("tried")
     calls = [name for name, _ in attempts]
-    assert [name for name in calls if f'"{name}"' not in world.heard()] == []  # each was tried
+    assert [name for name in calls if f'"{name}"' not in world.received()] == []  # each was tried
     assert_untouched(world)
 
 
@@ -291,7 +291,7 @@ def test_codex_lets_scripts_of_its_newest_models_do_no_more(tmp_path: Path) -> N
         assert said(world.run(f"{script(attempts)} [[say tried]]", caller=STRANGER)).endswith("tried")
         world.folders.close()
     assert_untouched(world)
-    assert world.heard().count("custom_tool_call_output") >= len(lines)
+    assert world.received().count("custom_tool_call_output") >= len(lines)
 
 
 MENTIONS = (
@@ -316,7 +316,7 @@ def test_somebody_elses_conversation_goes_on_and_the_owners_is_not_theirs(world:
     second = world.run("[[say good dog]]", caller=STRANGER, resume=first.resume)
     assert "my dog is Rex" in json.dumps(world.asked[-1])
     assert json.loads(final(second).resume or "")["id"] == json.loads(first.resume or "")["id"]
-    assert SECRET not in world.heard()
+    assert SECRET not in world.received()
     assert world.hostile.left() - {"user-hook", "project-hook", "local-hook"} <= {
         "user-notify",
         "user-plugin",

@@ -17,7 +17,7 @@ from .clis import CLIS, MODEL, environment, program
 from .test_cli_bridge import JOB, PATIENCE, ask, secrets_in
 
 
-class House(NamedTuple):
+class GatewayHarness(NamedTuple):
     """A gateway whose one agent is a CLI and has an account on Matrix; Ann is its owner."""
 
     served: Served
@@ -32,7 +32,7 @@ def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
 
 
 @pytest.fixture(params=CLIS)
-def house(request: pytest.FixtureRequest, synapse: Synapse, tmp_path: Path) -> Iterator[House]:
+def harness(request: pytest.FixtureRequest, synapse: Synapse, tmp_path: Path) -> Iterator[GatewayHarness]:
     cli, state = str(request.param), tmp_path / "state"
     state.mkdir()
     ann, bot = synapse.register("ann"), synapse.register("bot")
@@ -47,26 +47,26 @@ def house(request: pytest.FixtureRequest, synapse: Synapse, tmp_path: Path) -> I
         config = {"agents": {"list": [agent]}, "channels": {"matrix": matrix}, "commands": owner}
         (state / "openclaw.json").write_text(json.dumps(config))
         with serving(state) as served:
-            yield House(served, ann, bot)
+            yield GatewayHarness(served, ann, bot)
 
 
-def test_a_message_in_a_room_is_answered_once_and_the_tools_do_what_they_say(house: House) -> None:
-    async def story() -> None:
-        async with asyncio.timeout(PATIENCE * 2), house.ann.http:
-            kitchen, garden = await meet(house, is_direct=True), await meet(house, name="garden")
-            await house.ann.send(kitchen, text(first(garden)))
-            assert await read(house, kitchen, 1) == ["All is done. I will remind you to water the plants."]
-            assert await read(house, garden, 1) == ["hello over there"]
+def test_a_message_in_a_room_is_answered_once_and_the_tools_do_what_they_say(harness: GatewayHarness) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(PATIENCE * 2), harness.ann.http:
+            kitchen, garden = await meet(harness, is_direct=True), await meet(harness, name="garden")
+            await harness.ann.send(kitchen, text(first(garden)))
+            assert await read(harness, kitchen, 1) == ["All is done. I will remind you to water the plants."]
+            assert await read(harness, garden, 1) == ["hello over there"]
             again = json.dumps({"target": kitchen, "message": "It is forty-two."})
-            await house.ann.send(kitchen, text(f"[[call message_send {again}]] [[say It is forty-two.]]"))
-            await read(house, kitchen, 2)
-            quiet(house)
+            await harness.ann.send(kitchen, text(f"[[call message_send {again}]] [[say It is forty-two.]]"))
+            await read(harness, kitchen, 2)
+            quiet(harness)
             said = ["All is done. I will remind you to water the plants.", "It is forty-two."]
-            assert await read(house, kitchen, 2) == said
-            assert await read(house, garden, 1) == ["hello over there"]
-            check_effects(house, kitchen)
+            assert await read(harness, kitchen, 2) == said
+            assert await read(harness, garden, 1) == ["hello over there"]
+            check_effects(harness, kitchen)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def first(garden: str) -> str:
@@ -79,50 +79,50 @@ def first(garden: str) -> str:
     return " ".join(steps)
 
 
-def check_effects(house: House, kitchen: str) -> None:
-    jobs = ask(house.served, "cron.list", {})["jobs"]
+def check_effects(harness: GatewayHarness, kitchen: str) -> None:
+    jobs = ask(harness.served, "cron.list", {})["jobs"]
     assert [(job["name"], job["delivery"]["channel"], job["delivery"]["to"]) for job in jobs] == [
         ("water", "matrix", kitchen)
     ]
-    here = next(row for row in rows(house) if row.get("lastTo") == kitchen)
-    history = ask(house.served, "chat.history", {"sessionKey": here["key"]})["messages"]
+    here = next(row for row in rows(harness) if row.get("lastTo") == kitchen)
+    history = ask(harness.served, "chat.history", {"sessionKey": here["key"]})["messages"]
     listed = next(message for message in history if message.get("toolName") == "sessions_list")
     assert here["key"] in listed["content"][0]["text"]
-    assert secrets_in(house.served.folder.parent) == []
+    assert secrets_in(harness.served.folder.parent) == []
 
 
 def text(body: str) -> Any:
     return {"msgtype": "m.text", "body": body}
 
 
-def rows(house: House) -> Any:
-    return ask(house.served, "sessions.list", {})["sessions"]
+def rows(harness: GatewayHarness) -> Any:
+    return ask(harness.served, "sessions.list", {})["sessions"]
 
 
-async def meet(house: House, **more: Any) -> str:
+async def meet(harness: GatewayHarness, **more: Any) -> str:
     """A new room with both in it."""
-    room = await house.ann.room(house.bot.user, **more)
-    await house.ann.until_member(room, house.bot.user)
+    room = await harness.ann.room(harness.bot.user, **more)
+    await harness.ann.until_member(room, harness.bot.user)
     return room
 
 
-async def read(house: House, room: str, count: int) -> list[str]:
+async def read(harness: GatewayHarness, room: str, count: int) -> list[str]:
     """What the agent said there, as Ann sees it, once it is that many messages."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            seen = [one.text for one in await house.ann.sees(room) if one.sender.id == house.bot.user]
+            seen = [one.text for one in await harness.ann.sees(room) if one.sender.id == harness.bot.user]
             if len(seen) >= count:
                 return seen
             await asyncio.sleep(0.2)
 
 
-def quiet(house: House) -> None:
+def quiet(harness: GatewayHarness) -> None:
     """Wait until nobody works and nothing is to be sent."""
     end = time.monotonic() + PATIENCE
-    while any(row["hasActiveRun"] for row in rows(house)) or waiting(house):
+    while any(row["hasActiveRun"] for row in rows(harness)) or waiting(harness):
         assert time.monotonic() < end
         time.sleep(0.2)
 
 
-def waiting(house: House) -> Any:
-    return ask(house.served, "outbox.list", {"status": "queued"})["items"]
+def waiting(harness: GatewayHarness) -> Any:
+    return ask(harness.served, "outbox.list", {"status": "queued"})["items"]

@@ -48,8 +48,8 @@ def ask(ours: Served, method: str, params: Any) -> Any:
 
 def say(ours: Served, conversation: str, text: str) -> None:
     """Say it in a local conversation, and wait until the agent has answered."""
-    heard = ask(ours, "local.send", {"conversation": conversation, "text": text})
-    assert ask(ours, "agent.wait", {"runId": heard["runId"], "timeoutMs": 10000})["status"] == "ok"
+    received = ask(ours, "local.send", {"conversation": conversation, "text": text})
+    assert ask(ours, "agent.wait", {"runId": received["runId"], "timeoutMs": 10000})["status"] == "ok"
 
 
 def test_their_agent_command_runs_our_agent(ours: Served, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def their_server(ours: Served, home: Path) -> AsyncIterator[tuple[ClientSe
 
 
 def test_their_mcp_server_shows_our_conversations_and_sends_into_them(ours: Served, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         say(ours, "room", "!say good morning")
         async with their_server(ours, tmp_path) as (client, call):
             assert {tool.name for tool in (await client.list_tools()).tools} == THEIR_TOOLS
@@ -125,11 +125,11 @@ def test_their_mcp_server_shows_our_conversations_and_sends_into_them(ours: Serv
         said = [message["text"] for message in ask(ours, "local.read", {"conversation": "room"})["messages"]]
         assert said == ["!say good morning", "good morning", "from another program"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_their_mcp_server_hears_what_happens_and_answers_our_questions(ours: Served, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         say(ours, "hall", "!say first")
         async with their_server(ours, tmp_path) as (_, call):
             key = ROOM.replace("room", "hall")
@@ -145,11 +145,14 @@ def test_their_mcp_server_hears_what_happens_and_answers_our_questions(ours: Ser
             ]
             command = {"command": "echo hi", "timeoutMs": 60000, "twoPhase": True}
             asked = await asyncio.to_thread(ask, ours, "exec.approval.request", command)
-            heard = await call("events_wait", after_cursor=cursor + 2, timeout_ms=60000)  # after question and answer
-            assert (heard["event"]["type"], heard["event"]["raw"]["id"]) == ("exec_approval_requested", asked["id"])
+            received = await call("events_wait", after_cursor=cursor + 2, timeout_ms=60000)  # after question and answer
+            assert (received["event"]["type"], received["event"]["raw"]["id"]) == (
+                "exec_approval_requested",
+                asked["id"],
+            )
             assert [one["id"] for one in (await call("permissions_list_open"))["approvals"]] == [asked["id"]]
             await call("permissions_respond", kind="exec", id=asked["id"], decision="deny")
             decided = await asyncio.to_thread(ask, ours, "exec.approval.waitDecision", {"id": asked["id"]})
             assert decided["decision"] == "deny"
 
-    asyncio.run(story())
+    asyncio.run(scenario())

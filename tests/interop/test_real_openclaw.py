@@ -211,17 +211,17 @@ async def said(url: str, frame: Any) -> Any:
         if callable(frame):
             frame = frame(challenge)
         await socket.send(frame if isinstance(frame, str) else json.dumps(frame))
-        heard: Any = None
+        received: Any = None
         try:
             async with asyncio.timeout(20):
-                heard = json.loads(await socket.recv())
-                if heard["ok"]:
-                    return "let in", heard["payload"]["auth"]["scopes"]
+                received = json.loads(await socket.recv())
+                if received["ok"]:
+                    return "let in", received["payload"]["auth"]["scopes"]
                 await socket.recv()
         except ConnectionClosed as closed:
             assert closed.rcvd is not None
-            return heard and heard["error"], closed.rcvd.code, closed.rcvd.reason
-        raise AssertionError(f"neither let in nor shown out: {heard}")
+            return received and received["error"], closed.rcvd.code, closed.rcvd.reason
+        raise AssertionError(f"neither let in nor shown out: {received}")
 
 
 def request(params: Any) -> Any:
@@ -273,10 +273,10 @@ def test_later_frames_are_answered_alike(theirs: str, ours: Served) -> None:
                 if frame:
                     await socket.send(frame)
                 while True:
-                    heard = json.loads(await socket.recv())
-                    if heard["type"] == "res":
+                    received = json.loads(await socket.recv())
+                    if received["type"] == "res":
                         break
-                found.append((frame, heard["ok"], heard.get("error"), heard["id"]))
+                found.append((frame, received["ok"], received.get("error"), received["id"]))
         return found
 
     async def test() -> None:

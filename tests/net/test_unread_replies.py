@@ -111,7 +111,7 @@ def test_two_thousand_requests_at_once_let_others_have_their_turn(tmp_path: Path
 
     async def main() -> None:
         async with (
-            running(tmp_path, rooms=[module]) as gateway,
+            running(tmp_path, modules=[module]) as gateway,
             let_in(gateway.port) as many,
             let_in(gateway.port) as one,
         ):
@@ -129,7 +129,7 @@ def test_two_thousand_requests_at_once_let_others_have_their_turn(tmp_path: Path
 
 def test_what_comes_in_one_piece_is_answered_in_its_order(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path, rooms=[Counting()]) as gateway, let_in(gateway.port) as peer:
+        async with running(tmp_path, modules=[Counting()]) as gateway, let_in(gateway.port) as peer:
             peer.say(*(note("me", number) for number in range(500)))
             received = [frame async for frame in answers(peer, 500)]
             assert [frame["payload"] for frame in received] == list(range(1, 501))

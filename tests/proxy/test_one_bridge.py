@@ -75,10 +75,10 @@ class App:
         return [frame["type"] for frame in self.wire.sent]
 
 
-def within(story: Callable[[], Awaitable[None]]) -> None:
+def within(scenario: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE):
-            await story()
+            await scenario()
 
     asyncio.run(bounded())
 
@@ -87,7 +87,7 @@ def within(story: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_call_is_answered_with_the_size_of_its_request() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         calls = [await app.call("look", {"n": n}) for n in (1, 2)]
         assert app.bridge.pending_count == 2
@@ -107,12 +107,12 @@ def test_a_call_is_answered_with_the_size_of_its_request() -> None:
         app.answers(1, "late")
         assert app.types()[2:] == ["error"]
 
-    within(story)
+    within(scenario)
 
 
 @pytest.mark.parametrize(("limits", "most"), [({}, 2048), ({"calls": 1}, 1)])
 def test_so_many_calls_wait_and_no_more(limits: dict[str, Any], most: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App(**limits)
         calls = [await app.call() for _ in range(most)]
         with pytest.raises(ToolBusy, match=f"^{most} calls wait for this app already"):
@@ -124,14 +124,14 @@ def test_so_many_calls_wait_and_no_more(limits: dict[str, Any], most: int) -> No
         app.bridge.on_close(1000, "")
         await asyncio.gather(*calls, return_exceptions=True)
 
-    within(story)
+    within(scenario)
 
 
 @pytest.mark.parametrize(("limits", "most"), [({}, 33_554_432), ({"unsent": 100}, 100)])
 def test_an_app_that_reads_slowly_gets_no_more_calls_and_at_twice_as_much_is_let_go(
     limits: dict[str, Any], most: int
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App(**limits)
         app.wire.backlog_bytes = most
         call = await app.call()
@@ -149,11 +149,11 @@ def test_an_app_that_reads_slowly_gets_no_more_calls_and_at_twice_as_much_is_let
         app.says("ping")
         assert len(app.wire.sent) == 3  # nothing is said to who has been let go
 
-    within(story)
+    within(scenario)
 
 
 def test_an_abandoned_call_is_cancelled_at_the_app() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         call = await app.call()
         call.cancel()
@@ -163,11 +163,11 @@ def test_an_abandoned_call_is_cancelled_at_the_app() -> None:
         assert app.wire.sent[1]["request_id"] == "s1:1"
         assert app.bridge.pending_count == 0
 
-    within(story)
+    within(scenario)
 
 
 def test_progress_is_passed_on_the_newest_first_and_all_before_the_answer() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app, received, go_on = App(), list[float | None](), asyncio.Event()
 
         async def tell(frame: Frame) -> None:
@@ -190,11 +190,11 @@ def test_progress_is_passed_on_the_newest_first_and_all_before_the_answer() -> N
         app.says("progress", request_id="s1:1", progress=4)
         assert app.wire.sent[-1]["reason"] == "no call 's1:1' waits on this bridge"
 
-    within(story)
+    within(scenario)
 
 
 def test_progress_after_a_pause_is_passed_on_too_and_none_after_the_call_was_given_up() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app, received, stuck = App(), list[float | None](), asyncio.Event()
 
         async def tell(frame: Frame) -> None:
@@ -215,14 +215,14 @@ def test_progress_after_a_pause_is_passed_on_too_and_none_after_the_call_was_giv
         await asyncio.gather(call, return_exceptions=True)
         await stuck.wait()
 
-    within(story)
+    within(scenario)
 
 
 # ---- what can't be used ----------------------------------------------------------------------------------------------
 
 
 def test_an_answer_may_be_so_large_and_no_larger() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         size = len(json.dumps({"type": "invoke_result", "request_id": "s1:1", "ok": True, "content": ""}))
         app = App(result=size + 10)
         calls = [await app.call() for _ in range(2)]
@@ -233,11 +233,11 @@ def test_an_answer_may_be_so_large_and_no_larger() -> None:
             await calls[1]
         assert (app.bridge.bad_frames, app.wire.closed) == (1, [])
 
-    within(story)
+    within(scenario)
 
 
 def test_the_default_is_sixteen_mebibytes() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         app.bridge.on_message(b'{"type":"pong"}'.ljust(16_777_216))
         assert app.bridge.bad_frames == 0
@@ -245,7 +245,7 @@ def test_the_default_is_sixteen_mebibytes() -> None:
         assert app.bridge.bad_frames == 1
         assert "larger than 16777216 bytes" in app.wire.sent[0]["reason"]
 
-    within(story)
+    within(scenario)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_the_default_is_sixteen_mebibytes() -> None:
     ],
 )
 def test_a_frame_that_means_nothing_here_is_answered_counted_and_harms_no_call(frame: Any, reason: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         call = await app.call()
         app.bridge.on_message(json.dumps(frame).encode())
@@ -275,24 +275,24 @@ def test_a_frame_that_means_nothing_here_is_answered_counted_and_harms_no_call(f
         app.answers(1)
         await call
 
-    within(story)
+    within(scenario)
 
 
 def test_bytes_are_no_text() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         app.wire.is_text = False
         app.says("ping")
         assert app.wire.sent[0]["reason"] == "binary frames are not used here; send JSON as text"
 
-    within(story)
+    within(scenario)
 
 
 # ---- new tools -------------------------------------------------------------------------------------------------------
 
 
 def test_what_comes_behind_new_tools_waits_for_them() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         go_on, tool_lists = asyncio.Event(), list[bytes]()
 
         async def retool(tools: bytes) -> int:
@@ -319,7 +319,7 @@ def test_what_comes_behind_new_tools_waits_for_them() -> None:
         assert [json.loads(tools) for tools in tool_lists] == [[1, 2], [3]]
         assert app.wire.reading
 
-    within(story)
+    within(scenario)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_what_comes_behind_new_tools_waits_for_them() -> None:
 def test_tools_that_are_refused_are_answered_and_a_fault_of_ours_ends_the_bridge(
     error: Exception, sent: list[tuple[str, str]], closed: list[tuple[int, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async def retool(_tools: bytes) -> int:
             raise error
 
@@ -345,11 +345,11 @@ def test_tools_that_are_refused_are_answered_and_a_fault_of_ours_ends_the_bridge
         assert ("new tools could not be taken" in caplog.text) is bool(closed)
         assert app.wire.reading
 
-    within(story)
+    within(scenario)
 
 
 def test_new_tools_are_given_up_with_the_bridge() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         given_up = asyncio.Event()
 
         async def retool(_tools: bytes) -> int:
@@ -366,7 +366,7 @@ def test_new_tools_are_given_up_with_the_bridge() -> None:
         await given_up.wait()
         assert app.wire.sent == []
 
-    within(story)
+    within(scenario)
 
 
 # ---- life ------------------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ ENDS: list[tuple[str, Callable[[Bridge], None], str, list[tuple[int, str]]]] = [
 def test_when_an_app_is_gone_every_call_fails_with_the_reason(
     end: Callable[[Bridge], None], reason: str, closed: list[tuple[int, str]]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App(result=100)
         running = asyncio.ensure_future(app.bridge.run())
         await asyncio.sleep(0)
@@ -403,11 +403,11 @@ def test_when_an_app_is_gone_every_call_fails_with_the_reason(
         app.bridge.check_liveness(app.loop.time() + 1000)
         assert app.types() == ["invoke_tool"] * 2
 
-    within(story)
+    within(scenario)
 
 
 def test_a_proxy_that_stops_fails_its_calls() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         running = asyncio.ensure_future(app.bridge.run())
         call = await app.call()
@@ -417,11 +417,11 @@ def test_a_proxy_that_stops_fails_its_calls() -> None:
         with pytest.raises(ToolUnavailable, match="the proxy is stopping"):
             await call
 
-    within(story)
+    within(scenario)
 
 
 def test_a_silent_app_is_pinged_once_and_let_go_after_as_long_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         received = app.loop.time()
         app.bridge.check_liveness(received + 19)
@@ -437,11 +437,11 @@ def test_a_silent_app_is_pinged_once_and_let_go_after_as_long_again() -> None:
         app.bridge.check_liveness(received + 41)
         assert app.wire.closed == [(4408, "the app gave no sign of life")]
 
-    within(story)
+    within(scenario)
 
 
 def test_an_app_that_takes_some_of_what_it_is_owed_reads() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         begin = app.loop.time()
         app.bridge.check_liveness(begin + 9)  # owed nothing
@@ -454,12 +454,12 @@ def test_an_app_that_takes_some_of_what_it_is_owed_reads() -> None:
         app.bridge.check_liveness(begin + 38.9)
         assert app.wire.closed == [(4413, "the app does not read what it is sent")]
 
-    within(story)
+    within(scenario)
 
 
 @pytest.mark.parametrize(("ping", "patience"), [(20.0, 10.0), (2.0, 4.0)])
 def test_an_app_that_takes_none_of_what_it_is_owed_is_let_go(ping: float, patience: float) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App(ping=ping)
         begin = app.loop.time()
         app.wire.backlog_bytes = 1
@@ -468,11 +468,11 @@ def test_an_app_that_takes_none_of_what_it_is_owed_is_let_go(ping: float, patien
         app.bridge.check_liveness(begin + patience + 0.1)
         assert app.wire.closed == [(4413, "the app does not read what it is sent")]
 
-    within(story)
+    within(scenario)
 
 
 def test_an_app_that_is_asked_whether_it_is_there_says_so() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         for _ in range(2):
             asked = asyncio.ensure_future(app.bridge.probe())
@@ -487,17 +487,17 @@ def test_an_app_that_is_asked_whether_it_is_there_says_so() -> None:
         assert await asked is False
         assert app.wire.closed == []
 
-    within(story)
+    within(scenario)
 
 
 def test_an_app_that_does_not_say_so_in_time_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.proxy.engine.bridge.PROBE_WAIT", 0.01)
 
-    async def story() -> None:
+    async def scenario() -> None:
         app = App()
         assert await app.bridge.probe() is False
         assert app.wire.closed == [(4408, "the app gave no sign of life when another bridge came")]
         assert await app.bridge.probe() is False
         assert app.types() == ["ping"]
 
-    within(story)
+    within(scenario)

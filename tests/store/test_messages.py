@@ -27,7 +27,7 @@ def mail(key: str, text: str = "hi", **more: object) -> NewOutboxMessage:
     return NewOutboxMessage(key=key, address=HERE, parts=(OutboundMessage(text=text, attachments=(file,)),), **more)  # type: ignore[arg-type]
 
 
-def heard(id: str) -> InboundMessage:
+def received(id: str) -> InboundMessage:
     return InboundMessage(id=id, address=HERE, chat="direct", sender=Sender(id="ann"), text=id, at=1)
 
 
@@ -83,7 +83,7 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlInbox(store)
-            came = await asyncio.gather(*(repository.add(heard(str(n))) for n in [*range(300), *range(300)]))
+            came = await asyncio.gather(*(repository.add(received(str(n))) for n in [*range(300), *range(300)]))
             assert [one is None for one in came] == [False] * 300 + [True] * 300
             assert [one.message.id for one in came if one is not None] == [str(n) for n in range(300)]
             pending = await repository.pending(after=0)
@@ -93,7 +93,7 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
             await repository.mark_complete([one.id for one in pending[:299]])
             (last,) = await repository.pending(after=0)
             assert await repository.pending(after=last.id) == []
-            assert await repository.add(heard("7")) is None
+            assert await repository.add(received("7")) is None
             assert await repository.prune(before=now_ms() + 1000) == 299
 
     asyncio.run(scenario())

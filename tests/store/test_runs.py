@@ -239,12 +239,12 @@ def test_whoever_is_asked_to_stop_or_waited_for_impatiently_hears_of_it(where: s
     on(where, scenario)
 
 
-@pytest.mark.parametrize(("mode", "heard"), [("steer", True), ("interrupt", True), ("collect", False)])
-def test_only_some_who_wait_are_impatient(here: str, mode: QueueMode, heard: bool) -> None:
+@pytest.mark.parametrize(("mode", "received"), [("steer", True), ("interrupt", True), ("collect", False)])
+def test_only_some_who_wait_are_impatient(here: str, mode: QueueMode, received: bool) -> None:
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         async with going(repository, asking("r1", mode=mode)):
             await repository.admit(asking("elsewhere", "b"))
-            assert await repository.pending_signals() == ([], ["first"] if heard else [])
+            assert await repository.pending_signals() == ([], ["first"] if received else [])
 
     on(here, scenario)
 

@@ -48,12 +48,12 @@ def record(number: int) -> CallRecord:
     )  # fmt: skip
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 30))
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
 
 
 def test_records_of_a_moment_share_one_write() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         trail, queue = Trail(), AuditQueue()
         async with AuditWriter(queue, trail):
             for number in range(100):
@@ -61,11 +61,11 @@ def test_records_of_a_moment_share_one_write() -> None:
             await trail.writing.wait()
         assert [kept.tool for kept in trail.kept] == [f"t{number}" for number in range(100)]
 
-    run(story())
+    run(scenario())
 
 
 def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         trail, queue = Trail(), AuditQueue()
         trail.go_on.clear()
         async with AuditWriter(queue, trail):
@@ -75,13 +75,13 @@ def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
             asyncio.get_running_loop().call_later(0.05, trail.go_on.set)
         assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
     monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
 
-    async def story() -> None:
+    async def scenario() -> None:
         trail, queue = Trail(refusals=2), AuditQueue()
         async with AuditWriter(queue, trail):
             queue.write(record(1))
@@ -89,25 +89,25 @@ def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
             queue.write(record(2))
         assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_writer_that_fails_unexpectedly_is_logged_and_goes_on(monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
 
-    async def story() -> None:
+    async def scenario() -> None:
         trail, queue = Trail(refusals=1, failure=ValueError), AuditQueue()
         async with AuditWriter(queue, trail):
             queue.write(record(1))
             await trail.taken.wait()
         assert [kept.tool for kept in trail.kept] == ["t1"]
 
-    run(story())
+    run(scenario())
     assert "audit: writing records failed" in caplog.text
 
 
 def test_what_a_full_disk_leaves_waiting_is_bounded(caplog: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         trail, queue = Trail(), AuditQueue()
         for number in range(MOST_PENDING + 7):
             queue.write(record(number))
@@ -115,15 +115,15 @@ def test_what_a_full_disk_leaves_waiting_is_bounded(caplog: Any) -> None:
             pass
         assert len(trail.kept) == MOST_PENDING
 
-    run(story())
+    run(scenario())
     assert "7 records were dropped" in caplog.text
 
 
 def test_a_disk_that_refuses_to_the_end_does_not_keep_the_gateway_open(caplog: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         queue = AuditQueue()
         async with AuditWriter(queue, Trail(refusals=100)):
             queue.write(record(1))
 
-    run(story())
+    run(scenario())
     assert "1 records could not be written" in caplog.text

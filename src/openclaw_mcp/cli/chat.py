@@ -59,7 +59,7 @@ class ChatFile(Struct, frozen=True, kw_only=True, rename="camel"):
     size: int | None = None
 
 
-class ChatMessage(Struct, frozen=True, kw_only=True, rename="camel"):
+class ShownMessage(Struct, frozen=True, kw_only=True, rename="camel"):
     """A message as `local.read` and the event `local.message` have it."""
 
     sender: ChatSender = ChatSender()
@@ -114,7 +114,7 @@ class ChatTerminal:
     async def run_interactive(self) -> int:
         """Send every line until the end of input."""
         page = await self._client.call("local.read", {"conversation": self._conversation, "limit": HISTORY_LIMIT})
-        for message in gateway_connection.read_reply(page["messages"], list[ChatMessage]):
+        for message in gateway_connection.read_reply(page["messages"], list[ShownMessage]):
             _show_message(message)
         print(f"-- {self._conversation}; /help for commands, Ctrl-D to leave", flush=True)
         reader = asyncio.StreamReader()
@@ -159,7 +159,7 @@ class ChatTerminal:
             if event.event == "chat" and payload.run_id == self._run_id and self._run_id is not None:
                 self._on_chat_event(payload)
             elif payload.conversation == self._conversation and payload.kind == "added":
-                message = msgspec.convert(payload.message, ChatMessage)
+                message = msgspec.convert(payload.message, ShownMessage)
                 if message.from_me:
                     self._show_reply(message)
                     self._reply_shown = True
@@ -175,7 +175,7 @@ class ChatTerminal:
             print(event.delta_text, end="", flush=True)
             self._streamed_text += event.delta_text
 
-    def _show_reply(self, message: ChatMessage) -> None:
+    def _show_reply(self, message: ShownMessage) -> None:
         """Show the message as it was sent, without what was streamed of it before."""
         streamed = self._streamed_text.strip()
         if self._streamed_text and message.text.startswith(streamed):
@@ -188,12 +188,12 @@ class ChatTerminal:
         self._streamed_text = ""
 
 
-def _show_message(message: ChatMessage, *, with_name: bool = True) -> None:
+def _show_message(message: ShownMessage, *, with_name: bool = True) -> None:
     name = message.sender.name or message.sender.id
     print(f"{name}: {message.text}" if with_name else message.text, flush=True)
     _show_files(message)
 
 
-def _show_files(message: ChatMessage) -> None:
+def _show_files(message: ShownMessage) -> None:
     for file in message.attachments:
         print(f"[{file.name or 'file'}, {file.mime_type}, {file.size} bytes]", flush=True)

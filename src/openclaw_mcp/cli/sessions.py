@@ -24,7 +24,7 @@ MAX_TITLE_CHARS: Final = 60
 COLUMNS: Final = ("session", "last used", "state", "messages", "about")
 
 
-class SessionRow(Struct, frozen=True, kw_only=True, rename="camel"):
+class ListedSession(Struct, frozen=True, kw_only=True, rename="camel"):
     """A session as `sessions.list` has it."""
 
     key: str | None = None
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     elif not listed:
         print(f"There are no sessions in {where}.")
     else:
-        rows = map(_format_row, read_reply(listed, list[SessionRow]))
+        rows = map(_format_row, read_reply(listed, list[ListedSession]))
         print(format_table([COLUMNS, *rows]), f"\n{len(listed)} of {where}.", sep="\n")
     return 0
 
@@ -84,7 +84,7 @@ def _find_sessions(options: argparse.Namespace, folder: Path) -> tuple[str, list
     return own, store_file.read_sessions(own)
 
 
-def _format_row(row: SessionRow) -> list[str]:
+def _format_row(row: ListedSession) -> list[str]:
     title = _printable_line(row.derived_title or row.display_name or row.label or "")
     return [str(row.key), format_time(row.updated_at), row.status or "-", str(row.message_count), title]
 

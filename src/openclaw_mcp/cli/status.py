@@ -25,7 +25,7 @@ __all__ = ["arguments", "run"]
 ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 
 
-class SessionCount(Struct, frozen=True):
+class SessionTotal(Struct, frozen=True):
     count: int | None = None
 
 
@@ -33,7 +33,7 @@ class GatewayHealth(Struct, frozen=True):
     """What `health` answers."""
 
     ok: bool = True
-    sessions: SessionCount = SessionCount()
+    sessions: SessionTotal = SessionTotal()
 
 
 def run(options: argparse.Namespace) -> int:

@@ -65,8 +65,8 @@ def test_the_same_message_told_again_is_answered_once_even_by_another_process(tm
 def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, asleep=True) as here:
-            heard = here.twin.build_message("!say late but here", id="1")
-            assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
+            received = here.twin.build_message("!say late but here", id="1")
+            assert await here.books.inbox.add(received) is not None  # on disk, and then the process died
         async with open_channels(tmp_path) as again:
             assert await again.twin.has(1) == [("ann", "late but here")]
             await settled(again)
@@ -77,8 +77,8 @@ def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> N
 def test_an_answer_that_was_ready_when_we_died_is_sent_by_the_next(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, asleep=True) as here:
-            heard = here.twin.build_message("!say ready", id="1")
-            arrival = await here.books.inbox.add(heard)
+            received = here.twin.build_message("!say ready", id="1")
+            arrival = await here.books.inbox.add(received)
             assert arrival is not None
             session = NewSession(key="agent:main:twin:direct:ann", agent_id="main", classification="main")
             await here.memory.runs.submit(RunRequest(run_id="twin:default:1", session=session, message="!say ready"))
@@ -399,8 +399,8 @@ def test_a_file_is_fetched_after_a_crash_too_and_one_that_can_not_be_had_is_name
 
     async def scenario() -> None:
         async with open_channels(tmp_path, asleep=True) as here:
-            heard = here.twin.build_message("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
-            assert await here.books.inbox.add(heard) is not None  # on disk, and then the process died
+            received = here.twin.build_message("!say both\n!return", id="1", files=lying("a.png") + lying("b.png"))
+            assert await here.books.inbox.add(received) is not None  # on disk, and then the process died
         shelf = Shelf()
         shelf.trouble = [ChannelError("a moment"), ChannelRefused("gone")]
         async with open_channels(tmp_path, twin=shelf):
@@ -501,8 +501,8 @@ def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Pat
 
 def test_a_run_knows_the_group_it_answers_in_and_a_direct_chat_is_no_group() -> None:
     where = ChatAddress(channel="twin", account="default", to="team", thread="7")
-    heard = InboundMessage(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
+    received = InboundMessage(id="1", address=where, chat="group", sender=Sender(id="ann"), text="hi", at=1)
 
-    assert message_grant(heard, owner=False).group == "team"
-    assert message_grant(heard, owner=False).thread == "7"
-    assert message_grant(msgspec.structs.replace(heard, chat="direct"), owner=False).group is None
+    assert message_grant(received, owner=False).group == "team"
+    assert message_grant(received, owner=False).thread == "7"
+    assert message_grant(msgspec.structs.replace(received, chat="direct"), owner=False).group is None

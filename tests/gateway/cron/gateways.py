@@ -14,7 +14,7 @@ from openclaw_mcp.core.sessions import Run
 from openclaw_mcp.gateway.cron.rpc_methods import CronMethods
 from openclaw_mcp.store.cron_jobs import SqlCronJobRepository
 
-from ..sessions.gateways import PATIENCE, House, house
+from ..sessions.gateways import PATIENCE, GatewayHarness, open_harness
 
 TURN = {"kind": "agentTurn", "message": "!say done"}
 EVENT = {"kind": "systemEvent", "text": "tick"}
@@ -91,7 +91,7 @@ class MemoryDelivery:
         return [(address.channel, address.to, message.text) for address, message in self.posted.values()]
 
 
-class CronHarness(House):
+class CronHarness(GatewayHarness):
     """All methods of the gateway, and the time."""
 
     service: CronMethods
@@ -139,7 +139,7 @@ async def open_cron(
     channels: Any = None,
     **config: Any,
 ) -> AsyncIterator[CronHarness]:
-    async with house(where) as rooms:
+    async with open_harness(where) as rooms:
         cron = CronHarness()
         cron.methods, cron.events, cron.news, cron.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
         cron.time, cron.jobs = time or ManualTime(), SqlCronJobRepository(rooms.memory.store)

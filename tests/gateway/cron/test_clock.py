@@ -30,7 +30,7 @@ def every(seconds: float) -> Json:
 
 
 def test_a_job_fires_when_it_is_due_and_not_before(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             job = await cron.add(every(60), EVENT)
             assert job["nextRunAtMs"] == ms("2027-01-01T00:01:00")
@@ -44,13 +44,13 @@ def test_a_job_fires_when_it_is_due_and_not_before(where: str) -> None:
             assert [entry["runAtMs"] for entry in await cron.runs()] == due
             assert (await cron.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == due[-1] + MINUTE
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_year_of_jobs_in_several_zones_through_the_clock(where: str) -> None:
     """The schedules themselves are compared with an oracle elsewhere: here nothing is lost or doubled on the way."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where, time=ManualTime("2028-01-01T00:00:00")) as cron:
             wanted = {
                 ("30 2 * * *", "Europe/Vienna"): 366,
@@ -67,16 +67,16 @@ def test_a_year_of_jobs_in_several_zones_through_the_clock(where: str) -> None:
             while (due := await cron.jobs.next_due()) is not None and due < end:
                 cron.time.move(max(due, cron.time.now()))
                 await cron.quiet()
-            fired = [(event["jobId"], event["runAtMs"]) for event in cron.heard("cron", action="finished")]
+            fired = [(event["jobId"], event["runAtMs"]) for event in cron.received("cron", action="finished")]
             assert len(set(fired)) == len(fired)
             counted = {names[job]: sum(job == other for other, _ in fired) for job in names}
             assert counted == wanted
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_two_processes_on_one_store_fire_each_job_once(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         time = ManualTime()
         async with open_cron(where, time=time) as one, open_cron(where, time=time) as other:
             for _ in range(20):
@@ -90,7 +90,7 @@ def test_two_processes_on_one_store_fire_each_job_once(where: str) -> None:
             assert len(entries) == 100
             assert len({(entry["jobId"], entry["runAtMs"] // MINUTE) for entry in entries}) == 100
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def settled(*crons: CronHarness) -> None:
@@ -104,7 +104,7 @@ async def settled(*crons: CronHarness) -> None:
 
 
 def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             job = await cron.add(every(60), {"kind": "command", "argv": ["sleep", "30"]})
             cron.time.after(60)
@@ -113,17 +113,17 @@ def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
                 cron.time.after(60)
                 cron.service.scheduler.wake()
                 await asyncio.sleep(0.05)  # it would begin at once
-            assert len(cron.heard("cron", action="started")) == 1
+            assert len(cron.received("cron", action="started")) == 1
             again = await cron.call("cron.run", {"id": job["id"]})
             assert (again["ran"], again["reason"]) == (False, "already-running")
             shown = await cron.call("cron.get", {"id": job["id"]})
             assert shown["state"]["runningAtMs"] == ms("2027-01-01T00:01:00")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_missed_jobs_run_once_each_and_not_all_at_the_same_moment(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         count = CATCH_UP_AT_ONCE + 10
         async with open_cron(where) as cron:
             jobs = [(await cron.add(every(60), EVENT))["id"] for _ in range(count)]
@@ -140,11 +140,11 @@ def test_missed_jobs_run_once_each_and_not_all_at_the_same_moment(where: str) ->
             await cron.pass_time(CATCH_UP_WITHIN_MS / 1000)
             assert {entry["jobId"] for entry in await cron.runs()} == set(jobs)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_missed_recurring_jobs_can_be_skipped_but_one_shots_never_are(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             await cron.add(every(60), EVENT)
             once = await cron.add({"kind": "at", "at": "2027-01-01T06:00:00Z"}, EVENT, name="once")
@@ -153,11 +153,11 @@ def test_missed_recurring_jobs_can_be_skipped_but_one_shots_never_are(where: str
             await cron.quiet()
             assert [entry["jobId"] for entry in await cron.runs()] == [once["id"]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_failures_in_a_row_wait_longer_and_a_success_forgets_them(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             failing = {"kind": "agentTurn", "message": "!fail on purpose"}
             job = await cron.add(every(10), failing)
@@ -178,11 +178,11 @@ def test_failures_in_a_row_wait_longer_and_a_success_forgets_them(where: str) ->
             assert (state["consecutiveErrors"], state["lastRunStatus"]) == (0, "ok")
             assert state["nextRunAtMs"] - cron.time.now() <= 10_000
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_one_shot_is_removed_after_success_and_stays_disabled_otherwise(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
             good = await cron.add(at, name="good")
@@ -196,14 +196,14 @@ def test_a_one_shot_is_removed_after_success_and_stays_disabled_otherwise(where:
                 ("kept", False, None),
             ]
             assert {job["id"] for job in left} == {kept["id"], bad["id"]}
-            assert cron.heard("cron", action="removed") == [{"jobId": good["id"], "action": "removed"}]
+            assert cron.received("cron", action="removed") == [{"jobId": good["id"], "action": "removed"}]
             assert len(await cron.runs(id=good["id"])) == 1  # its history stays
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_one_shot_moved_while_it_runs_keeps_its_new_time(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             sleeping = {"kind": "command", "argv": ["sh", "-c", "read line"], "input": None}
             job = await cron.add({"kind": "at", "at": "2027-01-01T00:01:00Z"}, {**sleeping, "argv": ["sleep", "0.3"]})
@@ -215,11 +215,11 @@ def test_a_one_shot_moved_while_it_runs_keeps_its_new_time(where: str) -> None:
             shown = await cron.call("cron.get", {"id": job["id"]})
             assert (shown["enabled"], shown["nextRunAtMs"]) == (True, ms("2027-01-01T02:00:00"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_disabled_job_does_not_fire_but_can_be_tried(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             job = await cron.add(every(60), EVENT, enabled=False)
             assert "nextRunAtMs" not in job
@@ -232,11 +232,11 @@ def test_a_disabled_job_does_not_fire_but_can_be_tried(where: str) -> None:
             shown = await cron.call("cron.get", {"id": job["id"]})
             assert (shown["enabled"], shown.get("nextRunAtMs")) == (False, None)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_trying_a_job_leaves_its_next_time_alone(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             job = await cron.add(every(3600), {"kind": "agentTurn", "message": "!fail no"})
             cron.time.after(10)
@@ -244,22 +244,22 @@ def test_trying_a_job_leaves_its_next_time_alone(where: str) -> None:
             await cron.until("cron", action="finished")
             assert (await cron.call("cron.get", {"id": job["id"]}))["nextRunAtMs"] == job["nextRunAtMs"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_schedule_faster_than_it_can_be_is_slowed_down(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             await cron.add({"kind": "every", "everyMs": 1}, EVENT)
             await cron.pass_time(10)
             await cron.quiet()
             assert len(await cron.runs()) == 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_with_cron_switched_off_nothing_fires_and_everything_can_be_read(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where, enabled=False) as cron:
             await cron.add(every(60), EVENT)
             cron.time.after(600)
@@ -268,11 +268,11 @@ def test_with_cron_switched_off_nothing_fires_and_everything_can_be_read(where: 
             assert (status["enabled"], status["jobs"]) == (False, 1)
             assert await cron.runs() == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_at_most_so_many_agents_work_at_once_and_the_others_wait_their_turn(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where, maxConcurrentRuns=2) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
             for n in range(6):
@@ -280,7 +280,7 @@ def test_at_most_so_many_agents_work_at_once_and_the_others_wait_their_turn(wher
             most = 0
             cron.time.after(60)
             await cron.until("cron", action="started")
-            while len(cron.heard("cron", action="finished")) < 6:
+            while len(cron.received("cron", action="finished")) < 6:
                 most = max(
                     most,
                     len(
@@ -293,11 +293,11 @@ def test_at_most_so_many_agents_work_at_once_and_the_others_wait_their_turn(wher
             assert most == 2
             assert {entry["status"] for entry in await cron.runs()} == {"ok"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             broken = await cron.add(every(60), EVENT)
             cron.time.after(1)
@@ -308,11 +308,11 @@ def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(where: str) -> No
             await cron.quiet()
             assert [entry["jobId"] for entry in await cron.runs()] == [good["id"]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_event_for_a_session_that_is_too_busy_comes_with_its_next_prompt(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with open_cron(where) as cron:
             await cron.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "long"})
             for n in range(QUEUE_CAP):
@@ -328,7 +328,7 @@ def test_an_event_for_a_session_that_is_too_busy_comes_with_its_next_prompt(wher
             asked = [message["content"] for message in history["messages"] if message["role"] == "user"]
             assert asked[-2].endswith("] tea")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- after a crash -----------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class Deaf:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it was admitted", "after it was admitted"])
 def test_a_firing_whose_process_died_is_taken_up_and_its_agent_asked_once(where: str, after: bool) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         time = ManualTime()
         async with contextlib.AsyncExitStack() as first:
             cron = await first.enter_async_context(open_cron(where, time=time))
@@ -379,11 +379,11 @@ def test_a_firing_whose_process_died_is_taken_up_and_its_agent_asked_once(where:
             history = await cron.call("chat.history", {"sessionKey": "target"})
             assert history["totalMessages"] == 2  # asked once, answered once
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         time, file = ManualTime(), tmp_path / "started"
         at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
         argv = ["sh", "-c", f"echo x >> {file}; sleep 30"]
@@ -402,11 +402,11 @@ def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path:
             assert file.read_text() == "x\n"
             assert (await cron.call("cron.get", {"id": job["id"]}))["enabled"] is False
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_firing_that_another_process_took_over_is_no_failure(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         channels = MemoryDelivery()
         async with open_cron(where, channels=channels) as cron:
             alert = {"after": 1, "channel": "matrix", "to": "!room"}
@@ -422,4 +422,4 @@ def test_a_firing_that_another_process_took_over_is_no_failure(where: str) -> No
             assert channels.posted == {}
             assert await cron.runs() == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -24,7 +24,7 @@ STREAM = {"kind": "stream", "command": ["true"]}
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Callable[..., None]:
+def scenario(tmp_path: Path) -> Callable[..., None]:
     def tell(what: Callable[[CronHarness], Awaitable[None]], **more: Any) -> None:
         async def run_story() -> None:
             async with open_cron(str(tmp_path / "openclaw.sqlite"), **more) as cron:
@@ -35,7 +35,7 @@ def story(tmp_path: Path) -> Callable[..., None]:
     return tell
 
 
-def test_a_new_job_is_answered_in_full(story: Callable[..., None]) -> None:
+def test_a_new_job_is_answered_in_full(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.call("cron.add", {"name": "j", "schedule": EVERY, "payload": TURN})
         assert {name: job[name] for name in ("name", "enabled", "sessionTarget", "wakeMode", "delivery")} == {
@@ -48,10 +48,10 @@ def test_a_new_job_is_answered_in_full(story: Callable[..., None]) -> None:
         assert job["configRevision"].startswith("sha256:")
         assert job["nextRunAtMs"] == job["state"]["nextRunAtMs"] == cron.time.now() + 60_000
         assert job["deliveryPreview"]["label"] == "announce -> last"
-        (added,) = cron.heard("cron", action="added")
+        (added,) = cron.received("cron", action="added")
         assert (added["jobId"], added["nextRunAtMs"]) == (job["id"], job["nextRunAtMs"])
 
-    story(what)
+    scenario(what)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_new_job_is_answered_in_full(story: Callable[..., None]) -> None:
          {"sessionTarget": "current"}),
     ],
 )  # fmt: skip
-def test_a_job_may_be_written_in_several_ways(story: Callable[..., None], given: Json, expected: Json) -> None:
+def test_a_job_may_be_written_in_several_ways(scenario: Callable[..., None], given: Json, expected: Json) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.call("cron.add", given)
         assert {name: job[name] for name in expected} == expected
 
-    story(what)
+    scenario(what)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_job_may_be_written_in_several_ways(story: Callable[..., None], given:
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
-    story: Callable[..., None], given: Any, words: str
+    scenario: Callable[..., None], given: Any, words: str
 ) -> None:
     async def what(cron: CronHarness) -> None:
         with pytest.raises(RpcError, match=words):
@@ -113,10 +113,10 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
                 CronCall(params=given, caller=Caller(kind="operator", name="me"), policy_caller=None)
             )
 
-    story(what)
+    scenario(what)
 
 
-def test_a_change_touches_what_it_names_and_nothing_else(story: Callable[..., None]) -> None:
+def test_a_change_touches_what_it_names_and_nothing_else(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY, {**TURN, "model": "a/b", "timeoutSeconds": 5}, description="why")
         cron.time.after(10)
@@ -140,10 +140,10 @@ def test_a_change_touches_what_it_names_and_nothing_else(story: Callable[..., No
         with pytest.raises(RpcError, match="main cron jobs require"):
             await change(sessionTarget="main")
 
-    story(what)
+    scenario(what)
 
 
-def test_a_change_of_what_another_client_changed_is_refused(story: Callable[..., None]) -> None:
+def test_a_change_of_what_another_client_changed_is_refused(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY)
         params = {"id": job["id"], "patch": {"name": "b"}, "expectedConfigRevision": job["configRevision"]}
@@ -152,10 +152,10 @@ def test_a_change_of_what_another_client_changed_is_refused(story: Callable[...,
             await cron.call("cron.update", params)
         assert refused.value.details["code"] == "CRON_JOB_CHANGED"
 
-    story(what)
+    scenario(what)
 
 
-def test_a_declared_job_is_made_once(story: Callable[..., None]) -> None:
+def test_a_declared_job_is_made_once(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         first = await cron.add(EVERY, declarationKey="k")
         cron.time.after(5)
@@ -166,20 +166,20 @@ def test_a_declared_job_is_made_once(story: Callable[..., None]) -> None:
         assert other["job"]["payload"]["message"] == "else"
         assert (await cron.call("cron.list"))["total"] == 1
 
-    story(what)
+    scenario(what)
 
 
 @pytest.mark.parametrize("method", ["cron.get", "cron.update", "cron.remove", "cron.run", "cron.runs"])
-def test_a_job_there_is_not_is_refused_by_name(story: Callable[..., None], method: str) -> None:
+def test_a_job_there_is_not_is_refused_by_name(scenario: Callable[..., None], method: str) -> None:
     async def what(cron: CronHarness) -> None:
         with pytest.raises(RpcError) as refused:
             await cron.call(method, {"id": "nope", "patch": {}})
         assert refused.value.details == {"code": "CRON_JOB_NOT_FOUND", "jobId": "nope"}
 
-    story(what)
+    scenario(what)
 
 
-def test_changing_jobs_takes_an_administrator_and_looking_a_reader(story: Callable[..., None]) -> None:
+def test_changing_jobs_takes_an_administrator_and_looking_a_reader(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         reader = TwinLink("operator.read")
         for name in ("cron.status", "cron.list", "cron.runs"):
@@ -188,10 +188,10 @@ def test_changing_jobs_takes_an_administrator_and_looking_a_reader(story: Callab
             with pytest.raises(type(scope_error("x")), match="missing scope"):
                 await cron.call(name, {}, link=reader)
 
-    story(what)
+    scenario(what)
 
 
-def test_lists_are_filtered_sorted_and_paged(story: Callable[..., None]) -> None:
+def test_lists_are_filtered_sorted_and_paged(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         for n in range(5):
             await cron.add({"kind": "every", "everyMs": 60_000 * (5 - n)}, name=f"job {n}")
@@ -212,10 +212,10 @@ def test_lists_are_filtered_sorted_and_paged(story: Callable[..., None]) -> None
         assert (page["total"], page["hasMore"], page["nextOffset"]) == (5, True, 2)
         assert page["jobs"][0]["scheduleKind"] == "every"
 
-    story(what)
+    scenario(what)
 
 
-def test_the_log_is_filtered_and_paged(story: Callable[..., None]) -> None:
+def test_the_log_is_filtered_and_paged(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         good = await cron.add(EVERY, {**TURN, "message": "!say a heron"})
         bad = await cron.add(EVERY, {**TURN, "message": "!fail no"})
@@ -231,10 +231,10 @@ def test_the_log_is_filtered_and_paged(story: Callable[..., None]) -> None:
         assert page["entries"][0]["usage"]["total_tokens"] > 0
         assert page["entries"][0]["sessionKey"].startswith(f"agent:main:cron:{good['id']}:run:")
 
-    story(what)
+    scenario(what)
 
 
-def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_jobs_are_kept(scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.cron.rpc_methods.MAX_JOBS", 2)
 
     async def what(cron: CronHarness) -> None:
@@ -243,10 +243,10 @@ def test_only_so_many_jobs_are_kept(story: Callable[..., None], monkeypatch: pyt
         with pytest.raises(RpcError, match="2 jobs already"):
             await cron.add(EVERY)
 
-    story(what)
+    scenario(what)
 
 
-def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_job_is_bounded(scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.store.cron_jobs.PRUNE_EVERY", 1)
 
     async def what(cron: CronHarness) -> None:
@@ -258,10 +258,10 @@ def test_the_log_of_a_job_is_bounded(story: Callable[..., None], monkeypatch: py
                 await cron.until("cron", action="finished", runId=run["runId"])
         assert len(await cron.runs(id=job["id"])) == len(await cron.runs(id=other["id"])) == 3
 
-    story(what, runLog={"keepLines": 3})
+    scenario(what, runLog={"keepLines": 3})
 
 
-def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:
+def test_sessions_of_old_runs_are_forgotten(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY)
         run = await cron.call("cron.run", {"id": job["id"]})
@@ -274,13 +274,13 @@ def test_sessions_of_old_runs_are_forgotten(story: Callable[..., None]) -> None:
         await cron.quiet()
         assert await cron.memory.sessions.get(key) is None
 
-    story(what, sessionRetention="1h")
+    scenario(what, sessionRetention="1h")
 
 
 # ---- system events ---------------------------------------------------------------------------------------------------
 
 
-def test_an_event_for_an_agent_comes_with_its_next_prompt_once(story: Callable[..., None]) -> None:
+def test_an_event_for_an_agent_comes_with_its_next_prompt_once(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY, {"kind": "systemEvent", "text": "the kettle boils"})
         run = await cron.call("cron.run", {"id": job["id"]})
@@ -296,10 +296,10 @@ def test_an_event_for_an_agent_comes_with_its_next_prompt_once(story: Callable[.
         assert "the door rings" in answers[0]
         assert "kettle" not in answers[1]
 
-    story(what)
+    scenario(what)
 
 
-def test_at_most_twenty_events_wait_and_the_oldest_give_way(story: Callable[..., None]) -> None:
+def test_at_most_twenty_events_wait_and_the_oldest_give_way(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         for n in range(25):
             await cron.call("wake", {"mode": "next-heartbeat", "text": f"event {n}."})
@@ -308,10 +308,10 @@ def test_at_most_twenty_events_wait_and_the_oldest_give_way(story: Callable[...,
         reported = [m["content"].rpartition("] ")[2] for m in history["messages"] if m["role"] == "user"]
         assert reported == [*(f"event {n}." for n in range(5, 25)), "hello"]
 
-    story(what)
+    scenario(what)
 
 
-def test_a_wake_now_has_the_agent_answer_at_once_and_its_person_hears_it(story: Callable[..., None]) -> None:
+def test_a_wake_now_has_the_agent_answer_at_once_and_its_person_hears_it(scenario: Callable[..., None]) -> None:
     post = MemoryDelivery(route=ChatAddress(channel="telegram", account="default", to="7"))
 
     async def what(cron: CronHarness) -> None:
@@ -323,7 +323,7 @@ def test_a_wake_now_has_the_agent_answer_at_once_and_its_person_hears_it(story: 
         await cron.call("wake", {"mode": "now", "text": "!say awake"})
         await cron.until("chat", state="final", sessionKey="agent:main:main")
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
 # ---- the tool --------------------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ async def tool(cron: CronHarness, caller: Caller = AGENT, **arguments: Any) -> A
     return result.structured
 
 
-def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(story: Callable[..., None]) -> None:
+def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         begun = cron.time.now()
         job = await tool(cron, action="add", job={"schedule": AT, "payload": {"message": "stretch"}})
@@ -353,10 +353,10 @@ def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(st
         assert "sessionKey" not in bare
         assert bare["delivery"] == {"mode": "none"}
 
-    story(what)
+    scenario(what)
 
 
-def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> None:
+def test_an_agent_may_not_have_programs_started(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         for job in (
             {"schedule": AT, "payload": {"kind": "command", "argv": ["true"]}},
@@ -369,19 +369,19 @@ def test_an_agent_may_not_have_programs_started(story: Callable[..., None]) -> N
         with pytest.raises(ToolError, match="made by operators"):
             await tool(cron, action="update", jobId=mine["id"], patch={"payload": {"kind": "command", "argv": ["x"]}})
 
-    story(what)
+    scenario(what)
 
 
-def test_streams_can_be_switched_off(story: Callable[..., None]) -> None:
+def test_streams_can_be_switched_off(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         assert (await cron.call("cron.status"))["triggersEnabled"] is False
         with pytest.raises(RpcError, match=r"cron\.triggers\.enabled"):
             await cron.add(STREAM)
 
-    story(what, triggers={"enabled": False})
+    scenario(what, triggers={"enabled": False})
 
 
-def test_the_tool_does_all_the_methods_do(story: Callable[..., None]) -> None:
+def test_the_tool_does_all_the_methods_do(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         await cron.say("remember the milk", run="r1", key=AGENT.session or "")
         asked = {"schedule": EVERY, "payload": {"kind": "systemEvent", "text": "buy it"}, "name": "milk"}
@@ -407,10 +407,10 @@ def test_the_tool_does_all_the_methods_do(story: Callable[..., None]) -> None:
             with pytest.raises(ToolError, match=words):
                 await tool(cron, **arguments)
 
-    story(what)
+    scenario(what)
 
 
-def test_the_status_shows_the_next_time_of_a_job(story: Callable[..., None]) -> None:
+def test_the_status_shows_the_next_time_of_a_job(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         assert (await cron.call("cron.status"))["nextWakeAtMs"] is None
         await cron.add(AT)
@@ -418,4 +418,4 @@ def test_the_status_shows_the_next_time_of_a_job(story: Callable[..., None]) -> 
         assert (status["jobs"], status["nextWakeAtMs"]) == (1, ms("2027-02-01T09:00:00"))
         assert (status["enabled"], status["triggersEnabled"]) == (True, True)
 
-    story(what)
+    scenario(what)

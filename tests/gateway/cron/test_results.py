@@ -28,7 +28,7 @@ HOME = ChatAddress(channel="telegram", account="default", to="7", thread="3")
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Callable[..., None]:
+def scenario(tmp_path: Path) -> Callable[..., None]:
     def tell(what: Callable[[CronHarness], Awaitable[None]], **more: Any) -> None:
         async def run_story() -> None:
             async with open_cron(str(tmp_path / "openclaw.sqlite"), **more) as cron:
@@ -62,7 +62,7 @@ async def again(cron: CronHarness, job_id: str) -> Json:
     ],
 )
 def test_an_announced_answer_is_sent_where_it_was_meant(
-    story: Callable[..., None], delivery: Json, there: tuple[str, str, str | None]
+    scenario: Callable[..., None], delivery: Json, there: tuple[str, str, str | None]
 ) -> None:
     post = MemoryDelivery(route=HOME)
 
@@ -76,11 +76,11 @@ def test_an_announced_answer_is_sent_where_it_was_meant(
         )  # fmt: skip
         assert ended["delivery"]["resolved"]["to"] == there[1]
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
 @pytest.mark.parametrize(("reply", "why"), [("NO_REPLY", "silent"), ("no_reply", "silent"), ("", "empty")])
-def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], reply: str, why: str) -> None:
+def test_an_agent_that_says_nothing_is_not_quoted(scenario: Callable[..., None], reply: str, why: str) -> None:
     post = MemoryDelivery(route=HOME)
 
     async def what(cron: CronHarness) -> None:
@@ -90,7 +90,7 @@ def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], re
         assert (ended["status"], ended["completionStatus"]) == ("ok", "succeeded")
         assert (ended["deliveryStatus"], ended["deliverySuppressionReason"]) == ("not-delivered", why)
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_agent_that_says_nothing_is_not_quoted(story: Callable[..., None], re
     ],
 )
 def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
-    story: Callable[..., None], post: MemoryDelivery | None, delivery: Json, words: str
+    scenario: Callable[..., None], post: MemoryDelivery | None, delivery: Json, words: str
 ) -> None:
     async def what(cron: CronHarness) -> None:
         ended = await ran(cron, delivery=delivery)
@@ -123,10 +123,10 @@ def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
         lenient = await ran(cron, delivery={**delivery, "bestEffort": True})
         assert (lenient["status"], lenient["completionStatus"]) == ("ok", "succeeded")
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
-def test_a_job_whose_answers_do_not_arrive_is_slowed_and_reported_once(story: Callable[..., None]) -> None:
+def test_a_job_whose_answers_do_not_arrive_is_slowed_and_reported_once(scenario: Callable[..., None]) -> None:
     class Half(MemoryDelivery):
         """One conversation is out of reach."""
 
@@ -156,10 +156,10 @@ def test_a_job_whose_answers_do_not_arrive_is_slowed_and_reported_once(story: Ca
         state = (await cron.call("cron.get", {"id": same["id"]}))["state"]
         assert state["consecutiveErrors"] == 3
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
-def test_a_job_whose_alert_can_not_be_stored_still_ends_and_runs_again(story: Callable[..., None]) -> None:
+def test_a_job_whose_alert_can_not_be_stored_still_ends_and_runs_again(scenario: Callable[..., None]) -> None:
     class FullDisk(MemoryDelivery):
         async def post(self, address: ChatAddress, message: OutboundMessage, **more: Any) -> PostResult:
             raise StoreError("the disk is full")
@@ -169,20 +169,20 @@ def test_a_job_whose_alert_can_not_be_stored_still_ends_and_runs_again(story: Ca
         for _ in range(2):
             assert (await again(cron, job["id"]))["status"] == "error"
 
-    story(what, channels=FullDisk(route=HOME))
+    scenario(what, channels=FullDisk(route=HOME))
 
 
-def test_a_result_in_its_own_conversation_needs_no_other(story: Callable[..., None]) -> None:
+def test_a_result_in_its_own_conversation_needs_no_other(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         ended = await ran(cron, sessionTarget="current", sessionKey="agent:main:desk", delivery={"mode": "announce"})
         assert (ended["deliveryStatus"], ended["sessionKey"]) == ("delivered", "agent:main:desk")
         named = await ran(cron, sessionTarget="session:ideas")
         assert named["sessionKey"] == "agent:main:ideas"
 
-    story(what)
+    scenario(what)
 
 
-def test_a_job_that_keeps_failing_is_reported_but_not_each_time(story: Callable[..., None]) -> None:
+def test_a_job_that_keeps_failing_is_reported_but_not_each_time(scenario: Callable[..., None]) -> None:
     post = MemoryDelivery(route=HOME)
 
     async def what(cron: CronHarness) -> None:
@@ -201,7 +201,7 @@ def test_a_job_that_keeps_failing_is_reported_but_not_each_time(story: Callable[
             await again(cron, quiet["id"])
         assert len(post.texts) == 2
 
-    story(what, channels=post)
+    scenario(what, channels=post)
 
 
 # ---- webhooks --------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[dict[str, str]
 OPEN = {"webhookSsrfPolicy": {"allowedHostnames": ["127.0.0.1"]}}
 
 
-def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[..., None]) -> None:
+def test_a_webhook_gets_the_result_with_our_token_and_a_key(scenario: Callable[..., None]) -> None:
     with receiver() as (url, received):
 
         async def what(cron: CronHarness) -> None:
@@ -250,10 +250,10 @@ def test_a_webhook_gets_the_result_with_our_token_and_a_key(story: Callable[...,
             await ran(cron, delivery={**both, "bestEffort": True})
             assert len(received) == 2
 
-        story(what, webhookToken="s3cret", **OPEN)
+        scenario(what, webhookToken="s3cret", **OPEN)
 
 
-def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[..., None]) -> None:
+def test_the_token_of_webhooks_does_not_go_where_an_agent_says(scenario: Callable[..., None]) -> None:
     agent = Caller(kind="agent", name="main", session="agent:main:main", grant=Grant(agent="main", owner=True))
     with receiver() as (url, received):
 
@@ -291,11 +291,11 @@ def test_the_token_of_webhooks_does_not_go_where_an_agent_says(story: Callable[.
                 CronCall(params={"id": id, "patch": {"name": "renamed"}}, caller=agent, policy_caller=agent)
             )
 
-        story(what, webhookToken="s3cret", **OPEN)
+        scenario(what, webhookToken="s3cret", **OPEN)
 
 
 @pytest.mark.parametrize("status", [500, 302])
-def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Callable[..., None], status: int) -> None:
+def test_a_webhook_that_refuses_or_redirects_has_not_got_it(scenario: Callable[..., None], status: int) -> None:
     with receiver(status) as (url, received):
 
         async def what(cron: CronHarness) -> None:
@@ -304,7 +304,7 @@ def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Call
             assert f"status {status}" in ended["deliveryError"]
             assert len(received) == 1
 
-        story(what, **OPEN)
+        scenario(what, **OPEN)
 
 
 @pytest.mark.parametrize(
@@ -316,28 +316,28 @@ def test_a_webhook_that_refuses_or_sends_us_elsewhere_has_not_got_it(story: Call
     ],
 )  # fmt: skip
 def test_a_webhook_to_this_machine_or_its_network_is_refused_unless_named(
-    story: Callable[..., None], host: str
+    scenario: Callable[..., None], host: str
 ) -> None:
     async def what(cron: CronHarness) -> None:
         ended = await ran(cron, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
         assert "allowedHostnames" in ended["deliveryError"]
 
-    story(what)
+    scenario(what)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "127.0.0.1.", "0x7f000001"])
-def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(story: Callable[..., None], host: str) -> None:
+def test_a_webhook_to_a_blocked_host_is_refused_though_it_is_named(scenario: Callable[..., None], host: str) -> None:
     async def what(cron: CronHarness) -> None:
         ended = await ran(cron, delivery={"mode": "webhook", "to": f"http://{host}:9/x"})
         assert "blockedHostnames" in ended["deliveryError"]
 
-    story(what, webhookSsrfPolicy={"dangerouslyAllowPrivateNetwork": True, "blockedHostnames": ["127.0.0.1"]})
+    scenario(what, webhookSsrfPolicy={"dangerouslyAllowPrivateNetwork": True, "blockedHostnames": ["127.0.0.1"]})
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
+def test_a_commands_output_is_its_result(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         command = {"kind": "command", "argv": ["sh", "-c", "read x; echo $x $Y; echo oops >&2"], "input": "in"}
         ended = await ran(cron, {**command, "env": {"Y": "why"}})
@@ -355,7 +355,7 @@ def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
 
     os.environ["OPENCLAW_GATEWAY_TOKEN"] = "t"
     try:
-        story(what)
+        scenario(what)
     finally:
         del os.environ["OPENCLAW_GATEWAY_TOKEN"]
 
@@ -365,7 +365,7 @@ def test_a_commands_output_is_its_result(story: Callable[..., None]) -> None:
     [({"timeoutSeconds": 0.3}, "longer than 0.3 s"), ({"noOutputTimeoutSeconds": 0.3}, "printed nothing for 0.3 s")],
 )
 def test_a_program_that_runs_too_long_is_ended_with_all_it_started(
-    story: Callable[..., None], tmp_path: Path, limits: Json, words: str
+    scenario: Callable[..., None], tmp_path: Path, limits: Json, words: str
 ) -> None:
     file = tmp_path / "child"
 
@@ -380,10 +380,10 @@ def test_a_program_that_runs_too_long_is_ended_with_all_it_started(
 
         await until(gone)
 
-    story(what)
+    scenario(what)
 
 
-def test_a_job_can_wait_for_a_command_to_end(story: Callable[..., None]) -> None:
+def test_a_job_can_wait_for_a_command_to_end(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         watched = {"kind": "on-exit", "command": "echo built; exit 2"}
         job = await cron.add(watched, {"kind": "agentTurn", "message": "what now?"})
@@ -398,7 +398,7 @@ def test_a_job_can_wait_for_a_command_to_end(story: Callable[..., None]) -> None
 
         await until(twice)
 
-    story(what)
+    scenario(what)
 
 
 def stream(file: Path, script: str) -> dict[str, Any]:
@@ -416,7 +416,7 @@ async def ended(file: Path) -> None:
 
 
 def test_the_output_of_a_program_comes_in_batches_as_long_as_it_is_wanted(
-    story: Callable[..., None], tmp_path: Path
+    scenario: Callable[..., None], tmp_path: Path
 ) -> None:
     file, more = tmp_path / "pids", tmp_path / "more"
     os.mkfifo(more)
@@ -439,11 +439,11 @@ def test_the_output_of_a_program_comes_in_batches_as_long_as_it_is_wanted(
         await cron.until("cron", action="finished", jobId=job["id"], runAtMs=first["runAtMs"] + 62_000)
         assert [entry["status"] for entry in await cron.runs(id=job["id"])] == ["ok", "ok", "skipped"]
 
-    story(what)
+    scenario(what)
 
 
 def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
-    story: Callable[..., None], tmp_path: Path
+    scenario: Callable[..., None], tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
 
@@ -464,11 +464,11 @@ def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
 
         await until(begun)
 
-    story(what)
+    scenario(what)
     asyncio.run(ended(file))
 
 
-def test_closing_the_house_ends_the_programs_it_started(story: Callable[..., None], tmp_path: Path) -> None:
+def test_closing_the_house_ends_the_programs_it_started(scenario: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "pid"
 
     async def what(cron: CronHarness) -> None:
@@ -483,6 +483,6 @@ def test_closing_the_house_ends_the_programs_it_started(story: Callable[..., Non
 
         await until(begun)
 
-    story(what)
+    scenario(what)
     with pytest.raises(ProcessLookupError):
         os.kill(int(file.read_text()), signal.SIG_DFL)

@@ -189,7 +189,7 @@ class Raw:
 async def running(
     folder: Path,
     *,
-    rooms: Sequence[Any] = (),
+    modules: Sequence[Any] = (),
     port: int = 0,
     sources: Any = None,
     audit: AuditSink = log_record,
@@ -198,8 +198,8 @@ async def running(
     """`furnish` prepares the gateway before it serves, and clears up after it has stopped."""
     async with contextlib.AsyncExitStack() as stack:
         gateway = GatewayServer(folder, TOKEN, sources=sources, audit=audit)
-        for room in rooms:
-            gateway.add_module(room)
+        for module in modules:
+            gateway.add_module(module)
         if furnish is not None:
             await stack.enter_async_context(furnish(gateway))
         yield await stack.enter_async_context(_served(gateway, port))

@@ -601,7 +601,7 @@ def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
 def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:
     """They may wait for slow name servers and disks on a run's behalf, and its operator must be able to stop it."""
 
-    async def story() -> AuthResult:
+    async def scenario() -> AuthResult:
         loop, free, entrance = asyncio.get_running_loop(), threading.Event(), Entrance()
         loop.set_default_executor(ThreadPoolExecutor(1))
         busy = loop.run_in_executor(None, free.wait)
@@ -614,4 +614,4 @@ def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:
             free.set()
             await busy
 
-    assert asyncio.run(story()).device_token is not None
+    assert asyncio.run(scenario()).device_token is not None

@@ -76,7 +76,7 @@ def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tm
     async def work() -> None:
         post = Post()
         post.go.set()
-        async with running(tmp_path, rooms=[post]) as server:
+        async with running(tmp_path, modules=[post]) as server:
             token = issuer(server)
             async with under(server, token) as client:
                 await client.call("message.action", act("hello"))
@@ -102,7 +102,7 @@ def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tm
 def test_what_is_under_way_is_waited_for(tmp_path: Path) -> None:
     async def work() -> None:
         post = Post()
-        async with running(tmp_path, rooms=[post]) as server:
+        async with running(tmp_path, modules=[post]) as server:
             token = issuer(server)
             async with under(server, token) as client:
                 sending = await lost(client, "slow", post)
@@ -121,7 +121,7 @@ def test_what_takes_too_long_is_unsure(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def work() -> None:
         post = Post()
-        async with running(tmp_path, rooms=[post]) as server:
+        async with running(tmp_path, modules=[post]) as server:
             token = issuer(server)
             async with under(server, token) as client:
                 sending = await lost(client, "stuck", post)
@@ -139,7 +139,7 @@ def test_only_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def work() -> None:
         post = Post()
         post.go.set()
-        async with running(tmp_path, rooms=[post]) as server:
+        async with running(tmp_path, modules=[post]) as server:
             token = issuer(server)
             async with under(server, token) as client:
                 for number in range(5):

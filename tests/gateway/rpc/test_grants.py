@@ -120,7 +120,7 @@ def test_the_office_keeps_no_token(tmp_path: Path) -> None:
 
 def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             token = server.gateway.grants.issue(RUN, seconds=60)
             async with under(server, token) as client:
@@ -138,7 +138,7 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
 
 def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 assert ADMIN in (await client.call("config.patch", {"raw": "{}"}))["scopes"]
@@ -152,7 +152,7 @@ def test_admin_is_lent_for_the_one_method_that_needs_it(tmp_path: Path) -> None:
 )
 def test_what_is_behind_no_tool_is_closed(tmp_path: Path, method: str) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 with pytest.raises(RpcError, match="behind no tool") as caught:
@@ -175,7 +175,7 @@ def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
         return decide(self, caller, source, spec)
 
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()], audit=records.append) as server:
+        async with running(tmp_path, modules=[EchoMethods()], audit=records.append) as server:
             server.gateway.apply_rules(from_config({"tools": {"deny": [tool] if tool else []}}))
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
                 monkeypatch.setattr(ConfigPolicy, "__call__", counting)
@@ -190,7 +190,7 @@ def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
 
 def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             rules = ConfigPolicy(from_config({"tools": {"deny": ["message_delete", "sessions_list"]}}))
             server.gateway.grants.decide = rules.decide_own_tool
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
@@ -212,16 +212,18 @@ def test_a_refused_tool_is_refused_with_the_rules_own_words(tmp_path: Path) -> N
 
 def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
 
-                async def heard(method: str, params: Json) -> Any:
+                async def received(method: str, params: Json) -> Any:
                     return (await client.call(method, params))["params"]
 
-                spawned = await heard("sessions.spawn", {"task": "x", "sessionKey": "agent:main:main"})
+                spawned = await received("sessions.spawn", {"task": "x", "sessionKey": "agent:main:main"})
                 assert spawned["sessionKey"] == RUN.session
-                said = await heard("message.action", {"action": "reply", "params": {"message": "hi"}, "agentId": "x"})
+                said = await received(
+                    "message.action", {"action": "reply", "params": {"message": "hi"}, "agentId": "x"}
+                )
                 assert said == {
                     "action": "reply",
                     "params": {"message": "hi", "to": "room-1", "threadId": "t7"},
@@ -229,9 +231,9 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
                     "channel": "local",
                     "accountId": "default",
                 }
-                away = await heard("message.action", {"channel": "matrix", "action": "send", "params": {"to": "!a"}})
+                away = await received("message.action", {"channel": "matrix", "action": "send", "params": {"to": "!a"}})
                 assert (away["channel"], away["params"], away.get("accountId")) == ("matrix", {"to": "!a"}, None)
-                near = await heard("message:send", {"message": "hi"})
+                near = await received("message:send", {"message": "hi"})
                 assert (near["to"], near["threadId"], near["channel"]) == ("room-1", "t7", "local")
 
     within(work())
@@ -239,23 +241,23 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
 
 def test_it_hears_nothing_of_what_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
-            heard: list[str] = []
+            received: list[str] = []
             async with under(server, server.gateway.grants.issue(RUN, seconds=60)) as client:
-                client.events.connect(lambda news: heard.append(news.event))
+                client.events.connect(lambda news: received.append(news.event))
                 server.gateway.publish(RpcEvent(name="chat", payload={"secret": 1}))
                 server.gateway.publish(RpcEvent(name="health", payload={"sessions": ["somebody"]}, scope=None))
                 server.gateway.publish(RpcEvent(name="tick", payload={}, scope=None))
                 await client.call("agents.list")
-            assert heard == ["tick"]
+            assert received == ["tick"]
 
     within(work())
 
 
 def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             issuer = server.gateway.grants
             issuer.decide = allow_all
             token, other = issuer.issue(RUN, seconds=60), issuer.issue(RUN, seconds=60)
@@ -279,7 +281,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
 
 def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             async with under(server, server.gateway.grants.issue(RUN, seconds=0.3)) as client:
                 with pytest.raises(ConnectionGone):
@@ -292,7 +294,7 @@ def test_its_time_closes_what_it_opened(tmp_path: Path) -> None:
 
 def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, rooms=[EchoMethods()]) as server:
+        async with running(tmp_path, modules=[EchoMethods()]) as server:
             server.gateway.grants.decide = allow_all
             token = server.gateway.grants.issue(RUN, seconds=60)
             node = under(server, token, who=NODE, role="node", signer=DeviceIdentity(b"\7" * 32))

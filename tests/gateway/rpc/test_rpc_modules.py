@@ -130,7 +130,7 @@ class Library:
 
 def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Library()]) as gateway, gateway.client(scopes=[READ]) as client:
+        async with running(tmp_path, modules=[Library()]) as gateway, gateway.client(scopes=[READ]) as client:
             assert (await client.call("health"))["sessions"]["count"] == 3
             assert (await client.call("status"))["shelves"] == 4
             for path, status in (("/v1/books", 200), ("/v1/shelf/a", 200), ("/v1/other", 404)):
@@ -143,7 +143,7 @@ def test_a_room_brings_its_reports_and_its_routes(tmp_path: Path) -> None:
 def test_two_rooms_may_not_offer_one_method(tmp_path: Path) -> None:
     async def test() -> None:
         with pytest.raises(ValueError, match="two modules offer the method echo"):
-            async with running(tmp_path, rooms=[Echo(), Echo()]):
+            async with running(tmp_path, modules=[Echo(), Echo()]):
                 pass
 
     within(test())

@@ -21,7 +21,7 @@ from .gateways import CONNECT, TOKEN, TUI, Echo, Running, running, within
 
 def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
             challenge = await peer.event("connect.challenge")
             assert set(challenge["payload"]) >= {"nonce", "ts"}
             assert "seq" not in challenge
@@ -51,7 +51,7 @@ def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
 
 def test_requests_may_follow_connect_without_waiting(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.stranger() as peer:
             await peer.say({"type": "req", "id": "c", "method": "connect", "params": CONNECT})
             for number in range(15):
                 await peer.say({"type": "req", "id": str(number), "method": "echo", "params": {"n": number}})
@@ -64,7 +64,7 @@ def test_requests_may_follow_connect_without_waiting(tmp_path: Path) -> None:
 
 def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             await peer.say(b'{"type":"req","id":"b","method":"echo"}')
             assert (await peer.response("b"))["payload"]["params"] == {}
             await peer.socket.send(['{"type":"req",', '"id":"f","method":"echo",', '"params":null}'])
@@ -143,7 +143,7 @@ async def eventually(check: Any) -> None:
 
 def test_after_hello_bad_frames_are_answered_or_dropped_and_the_socket_stays(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             await peer.say("not json")
             await peer.say("[]")
             assert (await peer.response("invalid"))["error"]["message"] == "invalid request frame: must be object"
@@ -160,7 +160,7 @@ def test_after_hello_bad_frames_are_answered_or_dropped_and_the_socket_stays(tmp
 
 def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway:
             reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
@@ -177,7 +177,7 @@ def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path
 
 def test_scopes_are_asked_for_and_kept(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway:
             async with running_gateway.raw(scopes=[READ]) as reader:
                 assert (await reader.ask("echo"))["ok"]
                 assert (await reader.ask("twice"))["error"] == {
@@ -197,7 +197,7 @@ def test_scopes_are_asked_for_and_kept(tmp_path: Path) -> None:
 
 def test_the_eleventh_wrong_role_call_in_a_row_closes(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             for _ in range(11):
                 assert (await peer.ask("node.only"))["error"]["message"] == "unauthorized role: operator"
             assert await peer.closed() == (1008, "repeated unauthorized calls")
@@ -207,7 +207,7 @@ def test_the_eleventh_wrong_role_call_in_a_row_closes(tmp_path: Path) -> None:
 
 def test_failures_are_answered_without_their_insides(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             assert (await peer.ask("broken"))["error"] == {"code": "UNAVAILABLE", "message": "internal error"}
             assert (await peer.ask("unwritable"))["error"]["message"] == "response serialization failed"
             assert (await peer.ask("refuse"))["error"] == {
@@ -222,7 +222,7 @@ def test_failures_are_answered_without_their_insides(tmp_path: Path) -> None:
 
 def test_control_writes_have_an_allowance(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as peer:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as peer:
             for _ in range(3):
                 assert (await peer.ask("seldom"))["ok"]
             error = (await peer.ask("seldom"))["error"]
@@ -235,7 +235,7 @@ def test_control_writes_have_an_allowance(tmp_path: Path) -> None:
 
 def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway:
             publish = running_gateway.gateway.publish
             async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as porter:
                 await reader.ask("subscribe", {"topic": "session:a"})
@@ -244,11 +244,11 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
                 publish(RpcEvent(name="chat", payload=3, topic="session:b"))
                 publish(RpcEvent(name="chat", payload=4, topic="session:a"))
                 publish(RpcEvent(name="tick", payload=5, scope=None, state_version={"presence": 1, "health": 2}))
-                heard = [await reader.hear() for _ in range(3)]
-                assert [(frame["payload"], frame["seq"]) for frame in heard] == [(1, 1), (4, 2), (5, 3)]
-                assert heard[2]["stateVersion"] == {"presence": 1, "health": 2}
-                heard = [await porter.hear() for _ in range(2)]
-                assert [(frame["payload"], frame["seq"]) for frame in heard] == [(2, 1), (5, 2)]
+                received = [await reader.hear() for _ in range(3)]
+                assert [(frame["payload"], frame["seq"]) for frame in received] == [(1, 1), (4, 2), (5, 3)]
+                assert received[2]["stateVersion"] == {"presence": 1, "health": 2}
+                received = [await porter.hear() for _ in range(2)]
+                assert [(frame["payload"], frame["seq"]) for frame in received] == [(2, 1), (5, 2)]
                 await reader.ask("tell")
                 assert "seq" not in await reader.event("chat")
 
@@ -274,22 +274,22 @@ def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
 
 def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
     async def test() -> None:
-        room = Echo()
-        async with running(tmp_path, rooms=[room]) as running_gateway:
+        module = Echo()
+        async with running(tmp_path, modules=[module]) as running_gateway:
             async with running_gateway.raw() as peer:
                 await peer.say({"type": "req", "id": "w", "method": "wait", "params": {}})
-                await room.begun.wait()
-            room.go.set()
-            await eventually(lambda: room.finished == 1)
+                await module.begun.wait()
+            module.go.set()
+            await eventually(lambda: module.finished == 1)
 
     within(test())
 
 
 def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path: Path) -> None:
     async def test() -> None:
-        room = Echo()
+        module = Echo()
         async with (
-            running(tmp_path, rooms=[room]) as running_gateway,
+            running(tmp_path, modules=[module]) as running_gateway,
             running_gateway.raw() as peer,
             running_gateway.raw() as other,
         ):
@@ -298,7 +298,7 @@ def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path:
                 await peer.say({"type": "req", "id": str(number), "method": "wait", "params": {"pad": "x" * 2000}})
             assert (await other.ask("health"))["ok"]
             assert len(running_gateway.gateway.rpc_server._tasks) < total
-            room.go.set()
+            module.go.set()
             ids = {(await peer.hear())["id"] for _ in range(total)}
             assert len(ids) == total
 
@@ -311,7 +311,7 @@ def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
     monkeypatch.setattr(gateway_frames, "MAX_BACKLOG", 4 << 20)
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as good:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as good:
             reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             await asyncio.sleep(0)
@@ -344,7 +344,7 @@ def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(server, "PING_INTERVAL", 0.1)
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as running_gateway, running_gateway.raw() as lively:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as lively:
             reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
@@ -401,7 +401,7 @@ def test_a_hello_that_cannot_be_built_is_a_refusal_and_leaves_no_connection(tmp_
         status = health
 
     async def test() -> None:
-        async with running(tmp_path, rooms=[Broken()]) as running_gateway, running_gateway.stranger() as peer:
+        async with running(tmp_path, modules=[Broken()]) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
             assert (await peer.ask("connect", CONNECT))["error"]["message"] == "internal error"
             assert (await peer.closed())[0] == 1011

@@ -32,7 +32,7 @@ class TwinLink:
         self.first.set_result(payload)
 
 
-class House:
+class GatewayHarness:
     """Every room's methods by name, and every event published."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class House:
         caller = Caller(kind="operator", name="tester", scopes=link.scopes)
         return await method.handle(RpcCall(method=name, params=params or {}, caller=caller, peer=link))
 
-    def heard(self, name: str, **fields: Any) -> list[Json]:
+    def received(self, name: str, **fields: Any) -> list[Json]:
         return [
             event.payload
             for event in self.events
@@ -66,7 +66,7 @@ class House:
     async def until(self, name: str, **fields: Any) -> Json:
         """The first such event, published already or yet to come."""
         async with asyncio.timeout(PATIENCE):
-            while not (found := self.heard(name, **fields)):
+            while not (found := self.received(name, **fields)):
                 self.news.clear()
                 await self.news.wait()
         return found[0]
@@ -79,10 +79,10 @@ class House:
 
 
 @asynccontextmanager
-async def house(where: str, *, tools: Toolbox | None = None, **more: Any) -> AsyncIterator[House]:
-    rooms = House()
-    async with runs.open_store_services(where, rooms.publish, tools=tools, **more) as remembered:
-        rooms.memory = remembered
-        for room in remembered.rpc_modules:
-            rooms.offer(room.methods())
-        yield rooms
+async def open_harness(where: str, *, tools: Toolbox | None = None, **more: Any) -> AsyncIterator[GatewayHarness]:
+    harness = GatewayHarness()
+    async with runs.open_store_services(where, harness.publish, tools=tools, **more) as remembered:
+        harness.memory = remembered
+        for module in remembered.rpc_modules:
+            harness.offer(module.methods())
+        yield harness

@@ -9,7 +9,7 @@ import pytest
 from openclaw_mcp.core import session_keys as keys
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.rpc import RpcError
-from tests.gateway.sessions.gateways import TwinLink, house
+from tests.gateway.sessions.gateways import TwinLink, open_harness
 
 TWO = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="second", name="Second")))
 
@@ -39,53 +39,53 @@ def test_a_configured_main_key_is_what_main_means() -> None:
 
 def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
-            made = await rooms.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
+        async with open_harness(str(tmp_path / "db")) as harness:
+            made = await harness.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
             assert made["ok"]
             assert made["key"].startswith("agent:main:dashboard:")
             assert not made["runStarted"]
-            again = await rooms.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
+            again = await harness.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
             assert again["key"] == made["key"]
             with pytest.raises(RpcError, match="label already in use"):
-                await rooms.call("sessions.create", {"label": "Trip"})
-            listed = await rooms.call("sessions.list")
+                await harness.call("sessions.create", {"label": "Trip"})
+            listed = await harness.call("sessions.list")
             assert (listed["count"], listed["totalCount"], listed["hasMore"]) == (1, 1, False)
             assert (listed["limitApplied"], listed["nextOffset"]) == (100, None)
             row = listed["sessions"][0]
             assert (row["key"], row["label"], row["kind"]) == (made["key"], "Trip", "direct")
             assert row["classification"] == "dashboard"
-            assert (await rooms.call("sessions.describe", {"key": made["key"]}))["session"]["label"] == "Trip"
-            assert (await rooms.call("sessions.describe", {"key": "none"}))["session"] is None
+            assert (await harness.call("sessions.describe", {"key": made["key"]}))["session"]["label"] == "Trip"
+            assert (await harness.call("sessions.describe", {"key": "none"}))["session"] is None
             for query in ({"label": "Trip"}, {"sessionId": made["sessionId"]}, {"key": made["key"]}):
-                found = await rooms.call("sessions.resolve", query)
+                found = await harness.call("sessions.resolve", query)
                 assert found == {"ok": True, "key": made["key"], "agentId": "main"}
-            assert await rooms.call("sessions.resolve", {"key": "nope", "allowMissing": True}) == {"ok": False}
+            assert await harness.call("sessions.resolve", {"key": "nope", "allowMissing": True}) == {"ok": False}
             with pytest.raises(RpcError, match="No session found"):
-                await rooms.call("sessions.resolve", {"label": "nope"})
+                await harness.call("sessions.resolve", {"label": "nope"})
             with pytest.raises(RpcError, match="exactly one"):
-                await rooms.call("sessions.resolve", {"key": "a", "label": "b"})
-            gone = await rooms.call("sessions.delete", {"key": made["key"]})
+                await harness.call("sessions.resolve", {"key": "a", "label": "b"})
+            gone = await harness.call("sessions.delete", {"key": made["key"]})
             assert gone == {"ok": True, "key": made["key"], "deleted": True, "archived": []}
-            assert not (await rooms.call("sessions.delete", {"key": made["key"]}))["deleted"]
+            assert not (await harness.call("sessions.delete", {"key": made["key"]}))["deleted"]
             with pytest.raises(RpcError, match="Cannot delete the main session"):
-                await rooms.call("sessions.delete", {"key": "main"})
+                await harness.call("sessions.delete", {"key": "main"})
 
     asyncio.run(scenario())
 
 
 def test_create_with_a_message_starts_a_run(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
-            made = await rooms.call("sessions.create", {"message": "!say hello"})
+        async with open_harness(str(tmp_path / "db")) as harness:
+            made = await harness.call("sessions.create", {"message": "!say hello"})
             assert (made["runStarted"], made["status"]) == (True, "started")
-            ended = await rooms.call("agent.wait", {"runId": made["runId"], "timeoutMs": 10_000})
+            ended = await harness.call("agent.wait", {"runId": made["runId"], "timeoutMs": 10_000})
             assert ended["terminalReply"]["text"] == "hello"
-            preview = await rooms.call("sessions.preview", {"keys": [made["key"], "none"]})
+            preview = await harness.call("sessions.preview", {"keys": [made["key"], "none"]})
             assert [(p["status"], [i["text"] for i in p["items"]]) for p in preview["previews"]] == [
                 ("ok", ["!say hello", "hello"]),
                 ("missing", []),
             ]
-            row = (await rooms.call("sessions.list", {"includeDerivedTitles": True, "includeLastMessage": True}))[
+            row = (await harness.call("sessions.list", {"includeDerivedTitles": True, "includeLastMessage": True}))[
                 "sessions"
             ][0]
             assert (row["derivedTitle"], row["lastMessagePreview"], row["status"]) == ("!say hello", "hello", "done")
@@ -95,68 +95,68 @@ def test_create_with_a_message_starts_a_run(tmp_path: Path) -> None:
 
 def test_patch_sets_and_clears_and_asks_for_the_right_scope(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
-            await rooms.say("!say hi", run="r1")
+        async with open_harness(str(tmp_path / "db")) as harness:
+            await harness.say("!say hi", run="r1")
             changes = {"key": "main", "label": "L", "pinned": True, "icon": "x"}
-            entry = (await rooms.call("sessions.patch", changes))["entry"]
+            entry = (await harness.call("sessions.patch", changes))["entry"]
             assert (entry["label"], entry["pinned"], entry["icon"]) == ("L", True, "x")
-            entry = (await rooms.call("sessions.patch", {"key": "main", "label": None, "icon": None}))["entry"]
+            entry = (await harness.call("sessions.patch", {"key": "main", "label": None, "icon": None}))["entry"]
             assert "label" not in entry
             assert "icon" not in entry
             writer = TwinLink("operator.write")
-            await rooms.call("sessions.patch", {"key": "main", "label": "W"}, link=writer)
+            await harness.call("sessions.patch", {"key": "main", "label": "W"}, link=writer)
             with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
-                await rooms.call("sessions.patch", {"key": "main", "execSecurity": "full"}, link=writer)
+                await harness.call("sessions.patch", {"key": "main", "execSecurity": "full"}, link=writer)
             with pytest.raises(RpcError, match="missing scope"):
-                await rooms.call("sessions.delete", {"key": "x"}, link=writer)
+                await harness.call("sessions.delete", {"key": "x"}, link=writer)
             with pytest.raises(RpcError, match="boolean"):
-                await rooms.call("sessions.patch", {"key": "main", "pinned": "yes"})
+                await harness.call("sessions.patch", {"key": "main", "pinned": "yes"})
             with pytest.raises(RpcError, match="changed since"):
-                await rooms.call("sessions.patch", {"key": "main", "pinned": True, "expectedSessionId": "other"})
-            assert (await rooms.call("sessions.list", {"pinned": True}))["count"] == 1
+                await harness.call("sessions.patch", {"key": "main", "pinned": True, "expectedSessionId": "other"})
+            assert (await harness.call("sessions.list", {"pinned": True}))["count"] == 1
 
     asyncio.run(scenario())
 
 
 def test_reset_empties_the_transcript_and_stops_the_run(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
-            await rooms.say("!say secret", run="r1")
-            before = (await rooms.call("sessions.describe", {"key": "main"}))["session"]
-            await rooms.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "r2"})
-            done = await rooms.call("sessions.reset", {"key": "main", "reason": "new"})
+        async with open_harness(str(tmp_path / "db")) as harness:
+            await harness.say("!say secret", run="r1")
+            before = (await harness.call("sessions.describe", {"key": "main"}))["session"]
+            await harness.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "r2"})
+            done = await harness.call("sessions.reset", {"key": "main", "reason": "new"})
             assert done["ok"]
             assert done["entry"]["sessionId"] == before["sessionId"]
             assert done["entry"]["lifecycleRevision"] != before["lifecycleRevision"]
             assert not done["entry"]["hasActiveRun"]
-            assert (await rooms.call("chat.history", {"sessionKey": "main"}))["messages"] == []
-            assert (await rooms.call("sessions.search", {"query": "secret"}))["results"] == []
+            assert (await harness.call("chat.history", {"sessionKey": "main"}))["messages"] == []
+            assert (await harness.call("sessions.search", {"query": "secret"}))["results"] == []
 
     asyncio.run(scenario())
 
 
 def test_lists_are_narrowed_and_paged(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db"), roster=lambda: TWO) as rooms:
+        async with open_harness(str(tmp_path / "db"), roster=lambda: TWO) as harness:
             for n in range(6):
-                await rooms.call("sessions.create", {"key": f"n{n}"})
-            await rooms.call("sessions.create", {"key": "other", "agentId": "second"})
+                await harness.call("sessions.create", {"key": f"n{n}"})
+            await harness.call("sessions.create", {"key": "other", "agentId": "second"})
             child = {"key": "subagent:1", "parentSessionKey": "n0", "spawnDepth": 1}
-            await rooms.call("sessions.create", child)
+            await harness.call("sessions.create", child)
 
             async def names(**query: Any) -> list[str]:
-                rows = (await rooms.call("sessions.list", query))["sessions"]
+                rows = (await harness.call("sessions.list", query))["sessions"]
                 return [row["key"].removeprefix("agent:main:") for row in rows]
 
             assert await names(spawnedBy="n0") == ["subagent:1"]
             assert await names(agentId="second") == ["agent:second:other"]
             assert "subagent:1" not in await names(excludeSubagents=True)
             assert await names(search="N3") == ["n3"]
-            first = await rooms.call("sessions.list", {"limit": 3})
+            first = await harness.call("sessions.list", {"limit": 3})
             assert (first["hasMore"], first["nextOffset"], first["totalCount"]) == (True, 3, 8)
             by_offset = await names(limit=3, offset=3)
             assert by_offset == await names(limit=3, cursor=first["nextCursor"])
-            await rooms.call("sessions.patch", {"key": "n1", "archived": True})
+            await harness.call("sessions.patch", {"key": "n1", "archived": True})
             assert "n1" not in await names()
             assert await names(archived=True) == ["n1"]
             assert len(await names(archived="all")) == 8
@@ -168,39 +168,39 @@ def test_lists_are_narrowed_and_paged(tmp_path: Path) -> None:
 
 def test_search_brings_messages_with_their_sessions(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
-            await rooms.say("!say the heron stands still", run="r1", key="birds")
-            await rooms.say("!say nothing", run="r2")
-            results = (await rooms.call("sessions.search", {"query": "heron stands"}))["results"]
+        async with open_harness(str(tmp_path / "db")) as harness:
+            await harness.say("!say the heron stands still", run="r1", key="birds")
+            await harness.say("!say nothing", run="r2")
+            results = (await harness.call("sessions.search", {"query": "heron stands"}))["results"]
             assert {(r["sessionKey"], r["role"]) for r in results} == {
                 ("agent:main:birds", "user"),
                 ("agent:main:birds", "assistant"),
             }
             assert all("heron" in r["snippet"] and r["score"] > 0 for r in results)
             inside = {"query": "heron", "sessionKeys": ["main"]}
-            assert (await rooms.call("sessions.search", inside))["results"] == []
+            assert (await harness.call("sessions.search", inside))["results"] == []
 
     asyncio.run(scenario())
 
 
 def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db")) as rooms:
+        async with open_harness(str(tmp_path / "db")) as harness:
             link = TwinLink()
-            assert await rooms.call("sessions.subscribe", {}, link=link) == {"subscribed": True}
-            followed = await rooms.call("sessions.messages.subscribe", {"key": "main"}, link=link)
+            assert await harness.call("sessions.subscribe", {}, link=link) == {"subscribed": True}
+            followed = await harness.call("sessions.messages.subscribe", {"key": "main"}, link=link)
             assert followed == {"subscribed": True, "key": "agent:main:main"}
             assert link.subscriptions() == {"sessions", "session:agent:main:main"}
-            await rooms.say("!say hi", run="r1")
-            messages = [event for event in rooms.events if event.name == "session.message"]
+            await harness.say("!say hi", run="r1")
+            messages = [event for event in harness.events if event.name == "session.message"]
             assert [(e.topic, e.other_topic) for e in messages] == [("session:agent:main:main", "sessions")] * 2
             assert [e.payload["messageSeq"] for e in messages] == [1, 2]
             assert messages[-1].payload["message"]["role"] == "assistant"
-            changed = rooms.heard("sessions.changed", sessionKey="agent:main:main")
+            changed = harness.received("sessions.changed", sessionKey="agent:main:main")
             assert [(c.get("reason"), c.get("phase")) for c in changed] == [("send", None), (None, "end")]
             assert changed[0]["session"]["hasActiveRun"]
-            await rooms.call("sessions.messages.unsubscribe", {"key": "main"}, link=link)
-            await rooms.call("sessions.unsubscribe", {}, link=link)
+            await harness.call("sessions.messages.unsubscribe", {"key": "main"}, link=link)
+            await harness.call("sessions.unsubscribe", {}, link=link)
             assert link.subscriptions() == set()
 
     asyncio.run(scenario())
@@ -208,11 +208,11 @@ def test_followers_hear_what_they_asked_for(tmp_path: Path) -> None:
 
 def test_agents_are_listed(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with house(str(tmp_path / "db"), roster=lambda: TWO) as rooms:
-            listed = await rooms.call("agents.list")
+        async with open_harness(str(tmp_path / "db"), roster=lambda: TWO) as harness:
+            listed = await harness.call("agents.list")
             assert (listed["defaultId"], listed["mainKey"], listed["scope"]) == ("main", "main", "per-sender")
             assert [agent["id"] for agent in listed["agents"]] == ["main", "second"]
-            named = await rooms.call("agent.identity.get", {"agentId": "second"})
+            named = await harness.call("agent.identity.get", {"agentId": "second"})
             assert (named["name"], named["nameSource"]) == ("Second", "config")
 
     asyncio.run(scenario())

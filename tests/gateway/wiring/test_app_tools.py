@@ -18,7 +18,7 @@ from tests.running import OPENCLAW, process, read_line
 
 
 class Up(Served):
-    """The gateway of a house where everything runs."""
+    """A gateway with node and proxy."""
 
     def __init__(self, child: "subprocess.Popen[bytes]", folder: Path) -> None:
         self.child = child

@@ -81,11 +81,11 @@ def test_a_runs_own_program_learns_no_key_by_another_name(running_gateway: World
     id = running_gateway.ask("sessions.describe", key=VIP)["session"]["sessionId"]
     given = running_gateway.ask("attach.grant", sessionKey="agent:main:mallory", senderIsOwner=False)
     with joined(running_gateway.served, token=given["token"]) as run:
-        heard = []
+        received = []
         for name in ({"label": "vip", "sessionId": id}[how], "nobody"):
             with pytest.raises(Refused) as refused:
                 run.ask("sessions.resolve", **{how: name})
-            heard.append(str(refused.value).replace(name, "NAME"))
+            received.append(str(refused.value).replace(name, "NAME"))
             assert run.ask("sessions.resolve", **{how: name}, allowMissing=True) == {"ok": False}
-        assert heard[0] == heard[1]
-        assert "alice" not in heard[0]
+        assert received[0] == received[1]
+        assert "alice" not in received[0]

@@ -317,13 +317,13 @@ def test_a_list_that_names_them_later_makes_nobody_the_owner_of_words_sent_befor
 def test_a_strangers_words_are_not_joined_to_the_owners() -> None:
     where = ChatAddress(channel="local", account="default", to="main")
 
-    def heard(text: str, *, vouched: bool) -> InboundMessage:
+    def received(text: str, *, vouched: bool) -> InboundMessage:
         return InboundMessage(
             id=text, address=where, chat="direct", sender=Sender(id="owner"), text=text, at=1, vouched=vouched
         )  # fmt: skip
 
-    owner, stranger = heard("mine", vouched=True), heard("theirs", vouched=False)
-    assert is_continuation(owner, heard("more", vouched=True))
+    owner, stranger = received("mine", vouched=True), received("theirs", vouched=False)
+    assert is_continuation(owner, received("more", vouched=True))
     assert not is_continuation(owner, stranger)
     assert not is_continuation(stranger, owner)
 

@@ -21,7 +21,7 @@ DENY = {"deny": ["agents_list"]}
 FIRST, SECOND = "fake/m-1", "other/m-2"
 
 
-class House:
+class GatewayHarness:
     """A gateway with the providers `fake`, `other` and one under the name `openai`."""
 
     def __init__(self, world: World, models: dict[str, FakeModel]) -> None:
@@ -52,7 +52,9 @@ def told(request: Request) -> str:
 
 
 @contextmanager
-def server(folder: Path, config: dict[str, Any], **scripts: Step | Script | list[Step | Script]) -> Iterator[House]:
+def server(
+    folder: Path, config: dict[str, Any], **scripts: Step | Script | list[Step | Script]
+) -> Iterator[GatewayHarness]:
     with ExitStack() as stack:
         models: dict[str, FakeModel] = {}
         for name in ("fake", "other", "openai"):
@@ -60,7 +62,7 @@ def server(folder: Path, config: dict[str, Any], **scripts: Step | Script | list
             models[name] = stack.enter_context(FakeModel(*(steps if isinstance(steps, list) else [steps])))
         providers = {name: provider("openai", model) for name, model in models.items()}
         whole = {"models": {"providers": providers}, **config}
-        yield House(stack.enter_context(world(folder, whole)), models)
+        yield GatewayHarness(stack.enter_context(world(folder, whole)), models)
 
 
 def ruled(name: str, agent: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -173,7 +175,7 @@ def test_without_rules_by_provider_a_run_may_choose_a_model(tmp_path: Path) -> N
 @pytest.mark.parametrize("change", ["config", "session"])
 def test_what_a_person_changes_meanwhile_frees_no_run_that_goes(tmp_path: Path, change: str) -> None:
     """Their choice holds from the next run on."""
-    made: House
+    made: GatewayHarness
 
     def changing(request: Request) -> Step:
         with joined(made.world.served) as person:  # while the model thinks
@@ -192,7 +194,7 @@ def test_what_a_person_changes_meanwhile_frees_no_run_that_goes(tmp_path: Path, 
 
 
 def test_new_rules_bind_a_run_that_goes(tmp_path: Path) -> None:
-    made: House
+    made: GatewayHarness
 
     def changing(request: Request) -> Step:
         with joined(made.world.served) as person:

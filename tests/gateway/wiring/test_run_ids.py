@@ -30,7 +30,7 @@ def run_of(server: World, session: str, *, owner: bool) -> Iterator[World]:
         yield made
 
 
-def heard(server: World, conversation: str, text: str) -> str:
+def received(server: World, conversation: str, text: str) -> str:
     sent = server.ask("local.send", conversation=conversation, sender={"id": conversation}, text=text)
     server.answer(sent["runId"])
     return str(sent["runId"])
@@ -38,8 +38,8 @@ def heard(server: World, conversation: str, text: str) -> str:
 
 @pytest.mark.parametrize("owner", [False, True])
 def test_a_run_out_of_sight_is_not_told_of_whoever_knows_its_id(server: World, owner: bool) -> None:
-    alices = heard(server, "alice", "!say ALICE-4711")
-    own = heard(server, "mallory", "!say mine")
+    alices = received(server, "alice", "!say ALICE-4711")
+    own = received(server, "mallory", "!say mine")
     with run_of(server, MALLORYS, owner=owner) as mallory:
         with pytest.raises(Refused, match="out of sight") as refused:
             mallory.ask("agent.wait", runId=alices, timeoutMs=1000)

@@ -24,7 +24,7 @@ from ...gateway.rpc.gateways import BACKEND, NODE, TUI, Echo, running, within
 
 def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
+        async with running(tmp_path, modules=[Echo()]) as gateway, gateway.client() as client:
             answers = await asyncio.gather(*(client.call("echo", {"n": n}) for n in range(500)))
             assert [answer["params"]["n"] for answer in answers] == list(range(500))
             assert client.hello is not None
@@ -35,7 +35,7 @@ def test_calls_are_answered_each_with_its_own_answer(tmp_path: Path) -> None:
 
 def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
+        async with running(tmp_path, modules=[Echo()]) as gateway, gateway.client() as client:
             with pytest.raises(RpcError, match="not now") as caught:
                 await client.call("refuse")
             assert (caught.value.kind, caught.value.retryable, caught.value.retry_after_ms) == ("UNAVAILABLE", True, 7)
@@ -45,12 +45,12 @@ def test_a_refusal_is_raised_whole(tmp_path: Path) -> None:
 
 def test_a_method_that_answers_twice(tmp_path: Path) -> None:
     async def test() -> None:
-        room = Echo()
-        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as client:
+        module = Echo()
+        async with running(tmp_path, modules=[module]) as gateway, gateway.client() as client:
             first: list[Any] = []
             waiting = asyncio.create_task(client.call("twice", final=True, on_accepted=first.append))
             assert (await client.call("twice"))["status"] == "accepted"
-            room.go.set()
+            module.go.set()
             assert (await waiting)["status"] == "ok"
             assert first == [{"status": "accepted", "runId": "R"}]
 
@@ -59,7 +59,7 @@ def test_a_method_that_answers_twice(tmp_path: Path) -> None:
 
 def test_events_are_received(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
+        async with running(tmp_path, modules=[Echo()]) as gateway, gateway.client() as client:
             received: asyncio.Queue[EventFrame] = asyncio.Queue()
             client.events.connect(received.put_nowait)
             gateway.gateway.publish(RpcEvent(name="chat", payload={"a": 1}))
@@ -71,19 +71,19 @@ def test_events_are_received(tmp_path: Path) -> None:
 
 def test_a_call_has_its_time(tmp_path: Path) -> None:
     async def test() -> None:
-        room = Echo()
-        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as client:
+        module = Echo()
+        async with running(tmp_path, modules=[module]) as gateway, gateway.client() as client:
             with pytest.raises(CallTimeout, match=r"wait was not answered within 0\.05 s"):
                 await client.call("wait", within=0.05)
             assert (await client.call("echo"))["kind"] == "operator"
-            room.go.set()
+            module.go.set()
 
     within(test())
 
 
 def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, rooms=[Echo()]) as gateway, gateway.client() as client:
+        async with running(tmp_path, modules=[Echo()]) as gateway, gateway.client() as client:
             with pytest.raises(RpcError, match="takes at most 26214400"):
                 await client.call("echo", {"text": "x" * 26_214_400})
             assert await client.call("echo")
@@ -94,7 +94,7 @@ def test_a_message_the_gateway_would_refuse_for_its_size_is_not_sent(tmp_path: P
 def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_token(tmp_path: Path) -> None:
     async def test() -> None:
         device = DeviceIdentity(b"\1" * 32)
-        async with running(tmp_path, rooms=[Echo()]) as gateway:
+        async with running(tmp_path, modules=[Echo()]) as gateway:
             async with gateway.client(who=TUI, scopes=[READ], signer=device) as client:
                 assert client.hello is not None
                 token = client.hello["auth"]["deviceToken"]
@@ -111,16 +111,16 @@ def test_a_device_pairs_silently_on_this_machine_and_comes_back_with_its_own_tok
 def test_the_loss_of_a_devices_standing_ends_its_connections(tmp_path: Path) -> None:
     async def test() -> None:
         device = DeviceIdentity(b"\1" * 32)
-        room = Echo()
-        async with running(tmp_path, rooms=[room]) as gateway, gateway.client() as owner:
+        module = Echo()
+        async with running(tmp_path, modules=[module]) as gateway, gateway.client() as owner:
             async with gateway.client(who=TUI, scopes=[READ], signer=device) as client:
                 waiting = asyncio.create_task(client.call("wait"))
-                await room.begun.wait()
+                await module.begun.wait()
                 await owner.call("device.pair.remove", {"deviceId": device.id})
                 with pytest.raises(ConnectionGone, match="4001: device removed"):
                     await waiting
             assert (await owner.call("device.pair.list"))["paired"] == []
-            room.go.set()
+            module.go.set()
 
     within(test())
 
@@ -177,22 +177,22 @@ def test_a_gateway_that_never_answers_is_given_up() -> None:
 
 def test_it_redials_and_waiting_calls_fail_at_once(tmp_path: Path) -> None:
     async def test() -> None:
-        room = Echo()
-        async with running(tmp_path, rooms=[room]) as gateway:
+        module = Echo()
+        async with running(tmp_path, modules=[module]) as gateway:
             client = gateway.client(redial=True)
             port = gateway.port
             hellos: list[Any] = []
             client.connected.connect(hellos.append)
             async with client:
                 waiting = asyncio.create_task(client.call("wait"))
-                await room.begun.wait()
-                asyncio.get_running_loop().call_later(0.3, room.go.set)  # the house waits for it, we do not
+                await module.begun.wait()
+                asyncio.get_running_loop().call_later(0.3, module.go.set)  # the gateway waits for it, we do not
                 await gateway.stop()
                 with pytest.raises(ConnectionGone, match="1012: service restart"):
                     await waiting
                 with pytest.raises(CannotConnect, match="connection refused"):
                     await client.call("echo")
-                async with running(tmp_path, rooms=[Echo()], port=port):
+                async with running(tmp_path, modules=[Echo()], port=port):
                     assert (await client.call("echo"))["kind"] == "operator"
                     assert len(hellos) == 2
                     assert hellos[0]["server"]["bootId"] != hellos[1]["server"]["bootId"]

@@ -159,8 +159,8 @@ def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) ->
     assert value["durationMs"] > lasting * 900
     assert struct.unpack_from("<I", reply, 4) == (len(reply) - 8,)
     assert loudest(reply[44:]) > LOUD
-    heard = array("h", recording.read_bytes()[: recording.stat().st_size // 2 * 2])
-    loud = [place for place, sample in enumerate(heard) if abs(sample) > LOUD]
+    received = array("h", recording.read_bytes()[: recording.stat().st_size // 2 * 2])
+    loud = [place for place, sample in enumerate(received) if abs(sample) > LOUD]
     assert loud
     assert abs((loud[-1] - loud[0]) / 22050 - lasting) < 1.0
 

@@ -17,7 +17,7 @@ from openclaw_mcp.core.chat_messages import ChatMessage
 from openclaw_mcp.core.config.config import read_config
 from tests.gateway.agents.attachments.documents import bomb, pdf
 from tests.gateway.agents.attachments.speech_servers import handlers
-from tests.gateway.sessions.gateways import house
+from tests.gateway.sessions.gateways import open_harness
 
 Json = dict[str, Any]
 PNG = base64.b64decode(
@@ -53,7 +53,7 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
             "media_settings": lambda: read_config({"tools": {"media": {"audio": audio or {}}}}).media,
         }
         with TemporaryDirectory() as place:
-            async with house(f"{place}/store.sqlite", **more) as harness:
+            async with open_harness(f"{place}/store.sqlite", **more) as harness:
                 attachments = [
                     {"mimeType": kind, "fileName": name, "content": base64.b64encode(data).decode()}
                     for name, kind, data in files

@@ -250,7 +250,7 @@ def test_what_left_the_group_of_a_program_that_died_ends_with_it(tmp_path: Path)
 
 
 def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
-    """Four places in this house; all are answered, never more than four at once."""
+    """A gateway that runs four at once; all are answered, never more than four at once."""
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
 
     async def scenario() -> list[Any]:

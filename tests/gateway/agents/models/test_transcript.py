@@ -15,7 +15,7 @@ from openclaw_mcp.tools.policy import PolicyDecision
 from openclaw_mcp.tools.registry import ToolRegistry
 
 from ....conversation import Tools
-from ...sessions.gateways import house
+from ...sessions.gateways import open_harness
 from .conversations import provider
 from .fake import FakeModel, call, say
 
@@ -36,7 +36,7 @@ def test_tools_and_cuts_are_in_the_history(tmp_path: Path) -> None:
             clients = ModelClients()
             runtime = ModelRuntime("openai", clients, config=lambda: config, roster=lambda: roster)
             tools_dispatcher = ToolDispatcher(ToolRegistry({"test": Tools(look=look)}), policy=_allow)
-            async with house(
+            async with open_harness(
                 str(tmp_path / "db.sqlite"), tools=tools_dispatcher, roster=lambda: roster, runtimes={"openai": runtime}
             ) as harness:
                 await harness.say("What do you see?", run="r1")

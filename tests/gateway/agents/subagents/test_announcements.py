@@ -18,7 +18,7 @@ from openclaw_mcp.gateway.agents.subagents.subagents import SpawnRequest, Subage
 from openclaw_mcp.gateway.wiring.runs import StoreServices
 from openclaw_mcp.net import tasks
 from openclaw_mcp.store.subagents import SqlSubagentRepository
-from tests.gateway.sessions.gateways import House, house
+from tests.gateway.sessions.gateways import GatewayHarness, open_harness
 
 HOME = "agent:main:local:direct:ann"
 ANN = ChatAddress(channel="local", account="default", to="ann")
@@ -53,7 +53,7 @@ class Mailbox:
 class Scene:
     def __init__(
         self,
-        rooms: House,
+        rooms: GatewayHarness,
         memory: StoreServices,
         box: Mailbox,
         supervisor: SubagentSupervisor,
@@ -81,7 +81,7 @@ def play(where: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
                 made.append((messenger, supervisor))
                 yield
 
-        async with house(str(where / "x.sqlite"), run_scope=around) as rooms:
+        async with open_harness(str(where / "x.sqlite"), run_scope=around) as rooms:
             messenger, supervisor = made[0]
             await scenario(Scene(rooms, rooms.memory, box, supervisor, messenger))
 

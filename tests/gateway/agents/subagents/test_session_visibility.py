@@ -16,7 +16,7 @@ from openclaw_mcp.gateway.agents.subagents.session_visibility import SessionVisi
 from openclaw_mcp.gateway.agents.subagents.settings import DelegationSettings
 from openclaw_mcp.gateway.agents.subagents.settings import parse_delegation_settings as settings_of
 from openclaw_mcp.store.subagents import SqlSubagentRepository
-from tests.gateway.sessions.gateways import House, TwinLink, house
+from tests.gateway.sessions.gateways import GatewayHarness, TwinLink, open_harness
 
 OWN = "agent:main:own"
 Asker = Callable[..., Awaitable[Any]]
@@ -24,11 +24,11 @@ Asker = Callable[..., Awaitable[Any]]
 
 def run(
     where: Path,
-    scenario: Callable[[House, Asker], Awaitable[None]],
+    scenario: Callable[[GatewayHarness, Asker], Awaitable[None]],
     settings: DelegationSettings = DelegationSettings(),
 ) -> None:
     async def play() -> None:
-        async with house(str(where / "x.sqlite")) as harness:
+        async with open_harness(str(where / "x.sqlite")) as harness:
             memory, book = harness.memory, SqlSubagentRepository(harness.memory.store)
             sight = SessionVisibility(memory.sessions, book, memory.runs, settings=lambda: settings, roster=AgentRoster)
             for room in harness.memory.rpc_modules:
@@ -82,7 +82,7 @@ def _sent_off(key: str) -> Subagent:
     ],
 )
 def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method: str, params: dict[str, Any]) -> None:
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         with pytest.raises(RpcError, match="out of sight") as refused:
             await ask(method, **params)
         assert refused.value.kind == "FORBIDDEN"
@@ -98,7 +98,7 @@ def test_what_is_out_of_sight_is_refused_by_every_method(tmp_path: Path, method:
     ],
 )  # fmt: skip
 def test_what_no_agent_needs_is_closed_to_all_of_them(tmp_path: Path, method: str) -> None:
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         with pytest.raises(RpcError) as refused:
             await ask(method, key=OWN, query="x")
         assert refused.value.kind == "FORBIDDEN"
@@ -107,7 +107,7 @@ def test_what_no_agent_needs_is_closed_to_all_of_them(tmp_path: Path, method: st
 
 
 def test_its_own_session_and_those_it_sent_off_are_open(tmp_path: Path) -> None:
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         assert (await ask("sessions.describe"))["session"]["key"] == OWN  # who names none means its own
         for key in (OWN, "own", "agent:main:subagent:1"):
             assert (await ask("chat.history", sessionKey=key))["messages"] == []
@@ -121,7 +121,7 @@ def test_its_own_session_and_those_it_sent_off_are_open(tmp_path: Path) -> None:
 def test_no_other_parameter_leads_elsewhere(tmp_path: Path) -> None:
     """An id beside the key, another parent, a folder: dropped, so the run is in the caller's own session."""
 
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         other = await harness.memory.sessions.get("agent:main:other")
         assert other is not None
         strays = {"sessionId": other.session_id, "spawnedBy": "agent:main:other", "cwd": "/"}
@@ -134,7 +134,7 @@ def test_no_other_parameter_leads_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         await ask("agent", message="!say hi", idempotencyKey="a-2")
         run = await harness.memory.runs.wait("a-2", seconds=10)
         assert run is not None
@@ -144,7 +144,7 @@ def test_a_run_it_starts_has_no_better_rights(tmp_path: Path) -> None:
 
 
 def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
-    async def scenario(harness: House, ask: Asker) -> None:
+    async def scenario(harness: GatewayHarness, ask: Asker) -> None:
         for key, parent in (("agent:main:r1", "agent:main:r2"), ("agent:main:r2", "agent:main:r1")):
             new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
             await harness.memory.sessions.create(new)

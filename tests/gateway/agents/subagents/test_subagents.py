@@ -22,39 +22,39 @@ AGENTS = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(
         tmp_path_factory.mktemp("state"), {"agents": AGENTS, "gateway": {"tools": {"allow": ["sessions_spawn"]}}}
     ) as made:
         yield made
 
 
-def spawned(house: World, session: str, task: str, **more: object) -> dict[str, str]:
-    received: dict[str, str] = house.tool(session, "sessions_spawn", task=task, **more)
+def spawned(harness: World, session: str, task: str, **more: object) -> dict[str, str]:
+    received: dict[str, str] = harness.tool(session, "sessions_spawn", task=task, **more)
     assert received["status"] == "accepted", received
     return received
 
 
-def settled(house: World, child: str) -> dict[str, str]:
+def settled(harness: World, child: str) -> dict[str, str]:
     def over(payload: dict[str, Any]) -> bool:
         return bool(payload["task"]["childSessionKey"] == child and payload["task"]["deliveryStatus"] != "pending")
 
-    task: dict[str, str] = house.until("task", over)["task"]
+    task: dict[str, str] = harness.until("task", over)["task"]
     return task
 
 
-def announced(house: World, session: str, child: str) -> str:
+def announced(harness: World, session: str, child: str) -> str:
     """What the requester was told, once it was."""
-    assert settled(house, child)["deliveryStatus"] == "delivered"
-    assert comes(lambda: any("sub-agent" in text for text in house.texts(session, "user")))
-    return house.texts(session, "user")[-1]
+    assert settled(harness, child)["deliveryStatus"] == "delivered"
+    assert comes(lambda: any("sub-agent" in text for text in harness.texts(session, "user")))
+    return harness.texts(session, "user")[-1]
 
 
-def test_a_task_is_done_elsewhere_and_its_result_comes_back(house: World) -> None:
-    child = spawned(house, "agent:main:one", "!say forty-two", label="sum")
-    received = announced(house, "agent:main:one", child["childSessionKey"])
-    row = house.ask("sessions.describe", key=child["childSessionKey"])["session"]
-    started = [event["payload"]["task"] for event in house.events if event["event"] == "task"]
+def test_a_task_is_done_elsewhere_and_its_result_comes_back(harness: World) -> None:
+    child = spawned(harness, "agent:main:one", "!say forty-two", label="sum")
+    received = announced(harness, "agent:main:one", child["childSessionKey"])
+    row = harness.ask("sessions.describe", key=child["childSessionKey"])["session"]
+    started = [event["payload"]["task"] for event in harness.events if event["event"] == "task"]
 
     assert child["childSessionKey"].startswith("agent:main:subagent:")
     assert 'The sub-agent for "sum" has finished' in received
@@ -62,43 +62,43 @@ def test_a_task_is_done_elsewhere_and_its_result_comes_back(house: World) -> Non
     assert (row["spawnedBy"], row["spawnDepth"]) == ("agent:main:one", 1)
     assert started[0]["status"] == "running"
     run = f"announce:v1:{child['childSessionKey']}:{child['runId']}"
-    assert house.ask("agent.wait", runId=run, timeoutMs=10_000)["status"] == "ok"
+    assert harness.ask("agent.wait", runId=run, timeoutMs=10_000)["status"] == "ok"
 
 
-def test_a_failure_is_reported_as_one(house: World) -> None:
-    child = spawned(house, "agent:main:two", "!fail the disk is full")
+def test_a_failure_is_reported_as_one(harness: World) -> None:
+    child = spawned(harness, "agent:main:two", "!fail the disk is full")
 
-    assert "has failed (the disk is full)" in announced(house, "agent:main:two", child["childSessionKey"])
+    assert "has failed (the disk is full)" in announced(harness, "agent:main:two", child["childSessionKey"])
 
 
-def test_one_that_takes_too_long_is_stopped_and_reported_so(house: World) -> None:
-    child = spawned(house, "agent:main:late", "!sleep 600", runTimeoutSeconds=1)
+def test_one_that_takes_too_long_is_stopped_and_reported_so(harness: World) -> None:
+    child = spawned(harness, "agent:main:late", "!sleep 600", runTimeoutSeconds=1)
 
-    assert "ran out of time" in announced(house, "agent:main:late", child["childSessionKey"])
+    assert "ran out of time" in announced(harness, "agent:main:late", child["childSessionKey"])
 
 
 @pytest.mark.parametrize("word", ["NO_REPLY", "ANNOUNCE_SKIP"])
-def test_nothing_to_say_is_not_said(house: World, word: str) -> None:
+def test_nothing_to_say_is_not_said(harness: World, word: str) -> None:
     session = f"agent:main:silent-{word.lower()}"
-    child = spawned(house, session, f"!say {word}")
+    child = spawned(harness, session, f"!say {word}")
 
-    assert settled(house, child["childSessionKey"])["deliveryStatus"] == "not_applicable"
-    assert len(house.texts(session, "user")) == 1
+    assert settled(harness, child["childSessionKey"])["deliveryStatus"] == "not_applicable"
+    assert len(harness.texts(session, "user")) == 1
 
 
-def test_the_requester_receives_only_when_those_below_have_ended(house: World) -> None:
+def test_the_requester_receives_only_when_those_below_have_ended(harness: World) -> None:
     inner = json.dumps({"task": "!sleep 1\n!say from the depth"})
-    child = spawned(house, "agent:main:deep", f"!tool sessions_spawn {inner}\n!say sent one off")
-    received = announced(house, "agent:main:deep", child["childSessionKey"])
-    (below,) = house.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
+    child = spawned(harness, "agent:main:deep", f"!tool sessions_spawn {inner}\n!say sent one off")
+    received = announced(harness, "agent:main:deep", child["childSessionKey"])
+    (below,) = harness.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
 
     assert below["spawnDepth"] == 2
     assert "from the depth" in received  # the child's answer to what it was told from below
 
 
-def test_limits_are_answers_a_model_can_read(house: World) -> None:
+def test_limits_are_answers_a_model_can_read(harness: World) -> None:
     def refused(session: str, **asked: object) -> str:
-        received = house.tool(session, "sessions_spawn", task="!say x", **asked)
+        received = harness.tool(session, "sessions_spawn", task="!say x", **asked)
         assert received["status"] in ("forbidden", "error")
         return str(received["error"])
 
@@ -107,54 +107,54 @@ def test_limits_are_answers_a_model_can_read(house: World) -> None:
     assert "is malformed" in refused("agent:main:limits", agentId="no such agent!")
     assert "needs thread true" in refused("agent:main:limits", mode="session")
     for _ in range(3):
-        spawned(house, "agent:main:limits", "!sleep 60", agentId="helper")
+        spawned(harness, "agent:main:limits", "!sleep 60", agentId="helper")
     assert "maxChildrenPerAgent is 3" in refused("agent:main:limits")
-    assert house.tool("agent:main:limits", "subagents", action="kill", target="all")["killed"] == 3
-    assert spawned(house, "agent:main:limits", "!say room again")["childSessionKey"].startswith("agent:main:")
+    assert harness.tool("agent:main:limits", "subagents", action="kill", target="all")["killed"] == 3
+    assert spawned(harness, "agent:main:limits", "!say room again")["childSessionKey"].startswith("agent:main:")
 
 
-def test_depth_is_limited_by_what_the_store_knows(house: World) -> None:
+def test_depth_is_limited_by_what_the_store_knows(harness: World) -> None:
     deepest = json.dumps({"task": "!say never"})
     inner = json.dumps({"task": f"!tool sessions_spawn {deepest}"})
-    child = spawned(house, "agent:main:abyss", f"!tool sessions_spawn {inner}")
-    settled(house, child["childSessionKey"])
-    (below,) = house.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
-    said = house.texts(below["key"], "toolResult")[0]
+    child = spawned(harness, "agent:main:abyss", f"!tool sessions_spawn {inner}")
+    settled(harness, child["childSessionKey"])
+    (below,) = harness.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
+    said = harness.texts(below["key"], "toolResult")[0]
 
     assert "sessions_spawn is refused" in said  # the policy of a leaf comes before the registry's own limit
-    assert house.ask("sessions.list", spawnedBy=below["key"])["sessions"] == []
+    assert harness.ask("sessions.list", spawnedBy=below["key"])["sessions"] == []
 
 
-def test_a_kill_stops_the_run_and_all_below_it(house: World) -> None:
+def test_a_kill_stops_the_run_and_all_below_it(harness: World) -> None:
     inner = json.dumps({"task": "!sleep 600"})
-    child = spawned(house, "agent:main:kill", f"!tool sessions_spawn {inner}\n!sleep 600", label="doomed")
+    child = spawned(harness, "agent:main:kill", f"!tool sessions_spawn {inner}\n!sleep 600", label="doomed")
     key = child["childSessionKey"]
-    assert comes(lambda: bool(house.ask("sessions.list", spawnedBy=key)["sessions"]))
-    (below,) = house.ask("sessions.list", spawnedBy=key)["sessions"]
+    assert comes(lambda: bool(harness.ask("sessions.list", spawnedBy=key)["sessions"]))
+    (below,) = harness.ask("sessions.list", spawnedBy=key)["sessions"]
 
-    received = house.tool("agent:main:kill", "subagents", action="kill", target="doomed", reason="enough")
+    received = harness.tool("agent:main:kill", "subagents", action="kill", target="doomed", reason="enough")
 
     assert (received["status"], received["killed"]) == ("ok", 2)
     for session in (key, below["key"]):
-        row = house.ask("sessions.describe", key=session)["session"]
+        row = harness.ask("sessions.describe", key=session)["session"]
         assert (row["status"], row["hasActiveRun"]) == ("killed", False)
-    (listed,) = house.tool("agent:main:kill", "subagents", action="list")["runs"]
+    (listed,) = harness.tool("agent:main:kill", "subagents", action="list")["runs"]
     assert (listed["status"], listed["error"], listed["deliveryStatus"]) == ("killed", "enough", "killed")
-    assert len(house.texts("agent:main:kill", "user")) == 3  # nobody was told of the end of what they ended
+    assert len(harness.texts("agent:main:kill", "user")) == 3  # nobody was told of the end of what they ended
 
 
-def test_a_new_order_takes_the_place_of_the_old(house: World) -> None:
-    child = spawned(house, "agent:main:steer", "!sleep 600", label="ship")
+def test_a_new_order_takes_the_place_of_the_old(harness: World) -> None:
+    child = spawned(harness, "agent:main:steer", "!sleep 600", label="ship")
     key = child["childSessionKey"]
 
-    turned = house.tool("agent:main:steer", "subagents", action="steer", target="ship", message="!say land ahoy")
+    turned = harness.tool("agent:main:steer", "subagents", action="steer", target="ship", message="!say land ahoy")
     assert turned["status"] == "accepted"
     assert (turned["childSessionKey"], turned["runId"] != child["runId"]) == (key, True)
     with pytest.raises(Refused, match="wait"):
-        house.ask("sessions.subagents", action="steer", sessionKey="agent:main:steer", target=1, message="again")
+        harness.ask("sessions.subagents", action="steer", sessionKey="agent:main:steer", target=1, message="again")
 
-    assert "land ahoy" in announced(house, "agent:main:steer", key)
-    assert [text for text in house.texts("agent:main:steer", "user") if "was stopped" in text] == []
+    assert "land ahoy" in announced(harness, "agent:main:steer", key)
+    assert [text for text in harness.texts("agent:main:steer", "user") if "was stopped" in text] == []
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 20, str(2**63), "\u0663", "\u00b2", "-1", ""])
@@ -170,52 +170,52 @@ def test_a_new_order_takes_the_place_of_the_old(house: World) -> None:
     ],
 )
 def test_a_cursor_with_no_number_of_ours_is_refused(
-    house: World, method: str, params: dict[str, str], digits: str
+    harness: World, method: str, params: dict[str, str], digits: str
 ) -> None:
     given = {name: value.format(digits) for name, value in params.items()}
 
     with pytest.raises(Refused, match="cursor"):
-        house.ask(method, **given)
+        harness.ask(method, **given)
 
 
-def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(house: World) -> None:
-    done = [spawned(house, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
+def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(harness: World) -> None:
+    done = [spawned(harness, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
     for child in done:
-        settled(house, child["childSessionKey"])
+        settled(harness, child["childSessionKey"])
     inner = json.dumps({"task": "!sleep 60"})
-    going = spawned(house, "agent:main:ledger", f"!tool sessions_spawn {inner}\n!sleep 60", agentId="helper")
+    going = spawned(harness, "agent:main:ledger", f"!tool sessions_spawn {inner}\n!sleep 60", agentId="helper")
     mine = {"sessionKey": "agent:main:ledger"}
-    assert comes(lambda: house.ask("sessions.subagents", sessionKey=going["childSessionKey"])["runs"])
+    assert comes(lambda: harness.ask("sessions.subagents", sessionKey=going["childSessionKey"])["runs"])
 
-    first = house.ask("tasks.list", **mine, limit=2)
-    rest = house.ask("tasks.list", **mine, limit=2, cursor=first["nextCursor"])
+    first = harness.ask("tasks.list", **mine, limit=2)
+    rest = harness.ask("tasks.list", **mine, limit=2, cursor=first["nextCursor"])
     assert [task["childSessionKey"] for task in first["tasks"] + rest["tasks"]] == [
         child["childSessionKey"] for child in (going, done[1], done[0])
     ]
     assert "nextCursor" not in rest
-    ended = house.ask("tasks.list", **mine, status=["completed", "failed"])["tasks"]
+    ended = harness.ask("tasks.list", **mine, status=["completed", "failed"])["tasks"]
     assert [(task["title"], task["status"], task["deliveryStatus"]) for task in ended] == [
         ("t1", "completed", "delivered"),
         ("t0", "completed", "delivered"),
     ]
-    (task,) = house.ask("tasks.list", **mine, agentId="helper", status="running")["tasks"]
-    assert house.ask("tasks.get", taskId=task["id"])["task"] == task
+    (task,) = harness.ask("tasks.list", **mine, agentId="helper", status="running")["tasks"]
+    assert harness.ask("tasks.get", taskId=task["id"])["task"] == task
 
-    stopped = house.ask("tasks.cancel", taskId=task["id"], reason="enough")
+    stopped = harness.ask("tasks.cancel", taskId=task["id"], reason="enough")
     assert (stopped["found"], stopped["cancelled"], stopped["task"]["status"]) == (True, True, "cancelled")
-    for key in (going["childSessionKey"], *(t["childSessionKey"] for t in _below(house, going["childSessionKey"]))):
-        assert house.ask("sessions.describe", key=key)["session"]["status"] == "killed"
-    again = house.ask("tasks.cancel", taskId=task["id"])
+    for key in (going["childSessionKey"], *(t["childSessionKey"] for t in _below(harness, going["childSessionKey"]))):
+        assert harness.ask("sessions.describe", key=key)["session"]["status"] == "killed"
+    again = harness.ask("tasks.cancel", taskId=task["id"])
     assert (again["found"], again["cancelled"]) == (True, False)
-    assert house.ask("tasks.cancel", taskId="nobody") == {
+    assert harness.ask("tasks.cancel", taskId="nobody") == {
         "found": False,
         "cancelled": False,
         "reason": "task not found",
     }
 
 
-def _below(house: World, key: str) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = house.ask("tasks.list", sessionKey=key)["tasks"]
+def _below(harness: World, key: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = harness.ask("tasks.list", sessionKey=key)["tasks"]
     below = [task for task in found if task["sessionKey"] == key]
     assert below
     return below
@@ -232,50 +232,50 @@ def _below(house: World, key: str) -> list[dict[str, str]]:
         ("tasks.list", {"nonsense": 1}, "nonsense"),
     ],
 )
-def test_wrong_questions_about_tasks_are_refused(house: World, method: str, params: Any, words: str) -> None:
+def test_wrong_questions_about_tasks_are_refused(harness: World, method: str, params: Any, words: str) -> None:
     with pytest.raises(Refused, match=words):
-        house.ask(method, **params)
+        harness.ask(method, **params)
 
 
-def test_only_ones_own_can_be_touched(house: World) -> None:
-    child = spawned(house, "agent:main:mine", "!sleep 600")
+def test_only_ones_own_can_be_touched(harness: World) -> None:
+    child = spawned(harness, "agent:main:mine", "!sleep 600")
     name = {"target": child["runId"]}
 
-    said = house.say("agent:main:thief", f"!tool subagents {json.dumps({'action': 'kill', **name})}")
+    said = harness.say("agent:main:thief", f"!tool subagents {json.dumps({'action': 'kill', **name})}")
     forged = {"action": "kill", "sessionKey": "agent:main:mine", **name}
-    said += house.say("agent:main:thief", f"!tool subagents {json.dumps(forged)}")
+    said += harness.say("agent:main:thief", f"!tool subagents {json.dumps(forged)}")
     assert said.count("this session has no such sub-agent") == 2
 
-    shown = house.ask("sessions.subagents", action="status", sessionKey="agent:main:mine", runId=child["runId"])
+    shown = harness.ask("sessions.subagents", action="status", sessionKey="agent:main:mine", runId=child["runId"])
     assert shown["run"]["status"] == "running"
-    ended = house.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
+    ended = harness.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
     assert ended["terminated"] == 1
-    again = house.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
+    again = harness.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
     assert (again["terminated"], again["status"]) == (0, "done")
 
 
 @pytest.mark.parametrize("how", ["chat.abort", "sessions.abort", "sessions.reset", "sessions.delete", "/stop"])
-def test_who_stops_a_session_stops_those_it_sent_off(house: World, how: str) -> None:
+def test_who_stops_a_session_stops_those_it_sent_off(harness: World, how: str) -> None:
     session = f"agent:main:stop-{how.strip('/').replace('.', '-')}"
-    child = spawned(house, session, "!sleep 600")["childSessionKey"]
+    child = spawned(harness, session, "!sleep 600")["childSessionKey"]
     if how == "/stop":
-        house.ask("chat.send", sessionKey=session, message="/stop", idempotencyKey="stop-1")
+        harness.ask("chat.send", sessionKey=session, message="/stop", idempotencyKey="stop-1")
     else:
-        house.ask(how, **{"sessionKey" if how == "chat.abort" else "key": session})
+        harness.ask(how, **{"sessionKey" if how == "chat.abort" else "key": session})
 
-    row = house.ask("sessions.describe", key=child)["session"]
+    row = harness.ask("sessions.describe", key=child)["session"]
     assert (row["status"], row["hasActiveRun"]) == ("killed", False)
-    assert settled(house, child)["deliveryStatus"] == "dismissed"
+    assert settled(harness, child)["deliveryStatus"] == "dismissed"
 
 
-def test_a_message_that_interrupts_leaves_them_at_work(house: World) -> None:
-    child = spawned(house, "agent:main:on", "!sleep 600")["childSessionKey"]
-    house.say("agent:main:on", "!say something else")
+def test_a_message_that_interrupts_leaves_them_at_work(harness: World) -> None:
+    child = spawned(harness, "agent:main:on", "!sleep 600")["childSessionKey"]
+    harness.say("agent:main:on", "!say something else")
 
-    assert house.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
+    assert harness.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
 
 
-def test_methods_say_what_is_missing(house: World) -> None:
+def test_methods_say_what_is_missing(harness: World) -> None:
     for params, words in (
         ({"action": "list"}, "sessionKey is required"),
         ({"action": "fly", "sessionKey": "main"}, "unsupported action: fly"),
@@ -283,78 +283,78 @@ def test_methods_say_what_is_missing(house: World) -> None:
         ({"action": "steer", "sessionKey": "main", "target": "x"}, "message is required"),
     ):
         with pytest.raises(Refused, match=words):
-            house.ask("sessions.subagents", **params)
+            harness.ask("sessions.subagents", **params)
     with pytest.raises(Refused, match="task is required"):
-        house.ask("sessions.spawn", sessionKey="main", task="  ")
-    assert house.ask("sessions.subagents", sessionKey="agent:main:nobody", action=None)["runs"] == []
+        harness.ask("sessions.spawn", sessionKey="main", task="  ")
+    assert harness.ask("sessions.subagents", sessionKey="agent:main:nobody", action=None)["runs"] == []
 
 
-def test_a_model_of_a_provider_no_one_set_up_sends_no_one_off(house: World) -> None:
+def test_a_model_of_a_provider_no_one_set_up_sends_no_one_off(harness: World) -> None:
     asked = {"sessionKey": "agent:main:models", "task": "think", "agentId": "thinker", "model": "nosuch/m"}
 
-    received = house.ask("sessions.spawn", **asked)
+    received = harness.ask("sessions.spawn", **asked)
 
     assert received["status"] == "error"
     assert received["error"].startswith('the model "nosuch/m" is of a provider that is not configured')
-    assert house.ask("sessions.list", spawnedBy="agent:main:models")["sessions"] == []
+    assert harness.ask("sessions.list", spawnedBy="agent:main:models")["sessions"] == []
 
 
-def test_an_operator_spawns_for_a_session(house: World) -> None:
-    made = house.ask(
+def test_an_operator_spawns_for_a_session(harness: World) -> None:
+    made = harness.ask(
         "sessions.spawn", sessionKey="agent:main:op", task="!say done for you", agentId="helper", model=None
     )
 
     assert made["childSessionKey"].startswith("agent:helper:subagent:")
-    assert "done for you" in announced(house, "agent:main:op", made["childSessionKey"])
+    assert "done for you" in announced(harness, "agent:main:op", made["childSessionKey"])
 
 
-def test_a_request_that_comes_twice_sends_one_off(house: World) -> None:
+def test_a_request_that_comes_twice_sends_one_off(harness: World) -> None:
     asked = {"sessionKey": "agent:main:twice", "task": "!say ANNOUNCE_SKIP", "idempotencyKey": "k-1"}
-    first, again = house.ask("sessions.spawn", **asked), house.ask("sessions.spawn", **asked)
-    other = house.ask("sessions.spawn", **{**asked, "idempotencyKey": "k-2"})
+    first, again = harness.ask("sessions.spawn", **asked), harness.ask("sessions.spawn", **asked)
+    other = harness.ask("sessions.spawn", **{**asked, "idempotencyKey": "k-2"})
 
     assert first["childSessionKey"] == again["childSessionKey"] != other["childSessionKey"]
-    assert len(house.ask("sessions.list", spawnedBy="agent:main:twice")["sessions"]) == 2
+    assert len(harness.ask("sessions.list", spawnedBy="agent:main:twice")["sessions"]) == 2
 
 
-def test_a_child_that_is_to_be_forgotten_leaves_no_session(house: World) -> None:
-    child = spawned(house, "agent:main:tidy", "!say swept", cleanup="delete")
+def test_a_child_that_is_to_be_forgotten_leaves_no_session(harness: World) -> None:
+    child = spawned(harness, "agent:main:tidy", "!say swept", cleanup="delete")
 
-    assert "swept" in announced(house, "agent:main:tidy", child["childSessionKey"])
-    assert comes(lambda: house.ask("sessions.describe", key=child["childSessionKey"])["session"] is None)
+    assert "swept" in announced(harness, "agent:main:tidy", child["childSessionKey"])
+    assert comes(lambda: harness.ask("sessions.describe", key=child["childSessionKey"])["session"] is None)
 
 
-def test_a_child_has_no_more_rights_than_who_sent_it(house: World) -> None:
-    child = spawned(house, "agent:main:rights", '!tool gateway {"action": "config.get"}\n!tool cron {}')
-    received = announced(house, "agent:main:rights", child["childSessionKey"])
+def test_a_child_has_no_more_rights_than_who_sent_it(harness: World) -> None:
+    child = spawned(harness, "agent:main:rights", '!tool gateway {"action": "config.get"}\n!tool cron {}')
+    received = announced(harness, "agent:main:rights", child["childSessionKey"])
 
     assert "gateway is refused: a sub-agent is denied gateway" in received
 
 
 def test_what_was_going_when_the_gateway_died_is_reported_afterwards(tmp_path: Path) -> None:
-    with world(tmp_path, {"agents": AGENTS}) as house:
-        child = spawned(house, "main", "!sleep 600", label="cut")
-        house.served.child.kill()
-        house.served.child.wait(10)
-    with serving(tmp_path) as served, joined(served) as house:
-        assert comes(lambda: any("cut short" in text for text in house.texts("main", "user")))
+    with world(tmp_path, {"agents": AGENTS}) as harness:
+        child = spawned(harness, "main", "!sleep 600", label="cut")
+        harness.served.child.kill()
+        harness.served.child.wait(10)
+    with serving(tmp_path) as served, joined(served) as harness:
+        assert comes(lambda: any("cut short" in text for text in harness.texts("main", "user")))
 
         def listed() -> dict[str, str]:
-            (run,) = house.ask("sessions.subagents", sessionKey="main", action="list")["runs"]
+            (run,) = harness.ask("sessions.subagents", sessionKey="main", action="list")["runs"]
             return dict(run)
 
         assert comes(lambda: listed()["deliveryStatus"] == "delivered")
         run = listed()
         assert run["status"] == "error"
-        received = [text for text in house.texts("main", "user") if "The sub-agent for" in text]
+        received = [text for text in harness.texts("main", "user") if "The sub-agent for" in text]
         assert len(received) == 1
         assert child["childSessionKey"] == run["childSessionKey"]
 
 
 def test_a_stop_leaves_word_for_the_next_start(tmp_path: Path) -> None:
-    with world(tmp_path, {"agents": AGENTS}) as house:
-        spawned(house, "main", "!sleep 600", label="interrupted")
-        house.served.child.terminate()
-        assert house.served.child.wait(20) == 0
-    with serving(tmp_path) as served, joined(served) as house:
-        assert comes(lambda: any('"interrupted" has failed' in text for text in house.texts("main", "user")))
+    with world(tmp_path, {"agents": AGENTS}) as harness:
+        spawned(harness, "main", "!sleep 600", label="interrupted")
+        harness.served.child.terminate()
+        assert harness.served.child.wait(20) == 0
+    with serving(tmp_path) as served, joined(served) as harness:
+        assert comes(lambda: any('"interrupted" has failed' in text for text in harness.texts("main", "user")))

@@ -41,7 +41,7 @@ class LocalSendParams(ConversationParams, frozen=True, kw_only=True, rename="cam
     idempotency_key: str | None = None
 
 
-class AttachmentParams(Struct, frozen=True, kw_only=True, rename="camel"):
+class LocalAttachment(Struct, frozen=True, kw_only=True, rename="camel"):
     content: str | None = None
     mime_type: str | None = None
     file_name: str | None = None
@@ -102,7 +102,7 @@ class LocalMethods:
     async def _send(self, call: RpcCall) -> dict[str, str | int]:
         params = read_params(call.params, LocalSendParams, call.method)
         channel, conversation = self._find(params)
-        files = tuple(_read_attachment(convert_lenient(each, AttachmentParams)) for each in params.attachments)
+        files = tuple(_read_attachment(convert_lenient(each, LocalAttachment)) for each in params.attachments)
         if not params.text.strip() and not files:
             raise RpcError("text or attachment required")
         vouched = call.caller.is_owner
@@ -176,7 +176,7 @@ def _authorize_sender(sender: Sender | None, *, vouched: bool) -> Sender:
     return sender or Sender(id=OWNER_SENDER_ID, name="owner")
 
 
-def _read_attachment(params: AttachmentParams) -> Attachment:
+def _read_attachment(params: LocalAttachment) -> Attachment:
     if params.content is None or params.mime_type is None:
         raise RpcError("an attachment has mimeType and content, its bytes in base64")
     try:
