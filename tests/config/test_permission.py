@@ -555,3 +555,10 @@ def test_an_open_section_is_not_free_as_a_whole(section: str) -> None:
 
 def test_the_presence_of_what_no_schema_describes_needs_a_person() -> None:
     assert class_of_presence(("no-such-section", "x")) == class_of_presence(()) == UNKNOWN
+
+
+def test_a_free_key_does_not_free_the_open_section_it_is_in() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-agents": FREE}}, "additionalProperties": True}
+
+    assert class_of((), schema) == UNKNOWN
+    assert class_of((), {**schema, "additionalProperties": False}) == FREE
