@@ -15,7 +15,7 @@ from msgspec import convert
 from openclaw_mcp.config import merge, parsing, redaction
 from openclaw_mcp.config.file import ConfigFile
 from openclaw_mcp.config.json_schema import ConfigSchemaNode
-from openclaw_mcp.config.key_permissions import class_of
+from openclaw_mcp.config.key_permissions import class_of, class_of_presence
 from openclaw_mcp.config.permission import ABSENT, ConfigChangeDenied, check_run_changes, diff_values, is_person
 from openclaw_mcp.config.rpc_methods import ConfigService
 from openclaw_mcp.config.schema import ConfigSchema
@@ -547,3 +547,20 @@ def test_what_is_below_a_single_value_is_never_free() -> None:
         steps = tuple(0 if step == "[]" else step for step in path.split("."))
         if ConfigSchema().find_node(steps) and class_of((*steps, "x")) == FREE:
             assert path.startswith(("meta", "ui.assistant", "agents.list.[].identity")), path
+
+
+@pytest.mark.parametrize("section", ["messages", "logging", "mcp"])
+def test_an_open_section_is_not_free_as_a_whole(section: str) -> None:
+    """It may hold keys that are not declared, beside those that are free."""
+    assert class_of((section,)) not in (FREE, MODEL)
+
+
+def test_the_presence_of_what_no_schema_describes_needs_a_person() -> None:
+    assert class_of_presence(("no-such-section", "x")) == class_of_presence(()) == UNKNOWN
+
+
+def test_a_free_key_does_not_free_the_open_section_it_is_in() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-agents": FREE}}, "additionalProperties": True}
+
+    assert class_of((), schema) == UNKNOWN
+    assert class_of((), {**schema, "additionalProperties": False}) == FREE

@@ -299,3 +299,42 @@ def test_a_promise_without_a_job_is_not_left_standing() -> None:
     kept = answer("You asked me to remind you of things.", cron=0)
     assert kept is not None
     assert NO_REMINDER_NOTE not in kept.text
+
+
+GROUP = heard(chat="group", address=ChatAddress(channel="telegram", account="default", to="-100"))
+PERSON = heard(address=ChatAddress(channel="telegram", account="default", to="-7"))
+
+
+@pytest.mark.parametrize(
+    ("message", "match", "matches"),
+    [
+        (PERSON, {"channel": "telegram", "peer": {"kind": "dm", "id": "123"}}, True),
+        (PERSON, {"channel": "telegram", "peer": {"kind": "direct", "id": "-7"}}, True),
+        (GROUP, {"channel": "telegram", "peer": {"id": "-100"}}, True),
+        (GROUP, {"channel": "telegram", "peer": {"kind": "group", "id": "-100"}}, True),
+        (GROUP, {"channel": "telegram", "peer": {"id": "123"}}, False),  # a person does not choose a group's agent
+        (GROUP, {"channel": "telegram", "peer": {"kind": "direct", "id": "-100"}}, False),
+        (GROUP, {"channel": "telegram", "peer": "-100"}, False),
+        (GROUP, {"channel": "matrix"}, False),
+        (GROUP, {}, False),
+        (GROUP, "telegram", False),
+        (GROUP, {"channel": "telegram", "accountId": "second"}, False),
+        (GROUP, {"channel": "telegram", "guildId": "g"}, False),
+    ],
+)
+def test_a_binding_matches_what_it_names_and_no_other_message(
+    message: InboundMessage, match: Any, matches: bool
+) -> None:
+    config = read_config({"bindings": [{"agentId": "work", "match": match}]})
+
+    assert session_for(message, config, ROSTER, owner=True).agent_id == ("work" if matches else "main")
+
+
+@pytest.mark.parametrize("wide", [{"channel": "telegram"}, {"channel": "telegram", "accountId": "*"}])
+@pytest.mark.parametrize("turned", [False, True], ids=["wide first", "narrow first"])
+def test_a_binding_of_the_account_goes_before_one_of_the_channel(wide: Json, turned: bool) -> None:
+    narrow = {"channel": "telegram", "accountId": "default"}
+    bindings = [{"agentId": "home", "match": wide}, {"agentId": "work", "match": narrow}]
+    config = read_config({"bindings": bindings[::-1] if turned else bindings})
+
+    assert session_for(GROUP, config, ROSTER, owner=True).agent_id == "work"
