@@ -57,7 +57,7 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            make_method("chat.send", WRITE, params.ChatSendParams, self._chat_send),
+            make_method("chat.send", WRITE, params.ChatSendParams, self.send),
             make_method("chat.history", READ, params.HistoryParams, self._history),
             make_method("chat.message.get", READ, params.MessageGetParams, self._get_message),
             make_method("chat.abort", WRITE, params.ChatAbortParams, self._abort),
@@ -70,15 +70,16 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    async def _chat_send(self, call: RpcCall, asked: params.ChatSendParams) -> RunReply:
-        return await self.send(call, asked, asked.queue_mode)
-
     async def _steer(self, call: RpcCall, asked: params.SessionSendParams) -> RunReply:
         busy = bool(await self.sessions.active_runs([self.canonical_key(asked.key, asked.agent_id)]))
         return {**await self.send(call, asked, "interrupt"), "interruptedActiveRun": busy}
 
-    async def send(self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode = "steer") -> RunReply:
+    async def send(
+        self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode | None = None
+    ) -> RunReply:  # fmt: skip
         """Admit a message; the answer is published as events."""
+        if mode is None:
+            mode = request.queue_mode if isinstance(request, params.ChatSendParams) else "steer"
         key = self.canonical_key(request.key, request.agent_id)
         done = await self._run_command(call, key, request.message.strip(), request.idempotency_key)
         if done is not None:

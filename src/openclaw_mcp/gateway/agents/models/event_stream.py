@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Final
 
 from ....core.agent import AgentEvent, PartialAnswer, ThinkingText
 from ....net.tasks import Tasks
@@ -36,7 +36,10 @@ class _EventBuffer:
             self._events.append(event)
         self._changed.set()
 
-    def close(self) -> None:
+    def close(self, work: asyncio.Task[AgentEvent]) -> None:
+        """The work is done. Its failure is retrieved: once the reader has left it is of no interest."""
+        if not work.cancelled():
+            work.exception()
         self._closed = True
         self._changed.set()
 
@@ -49,20 +52,14 @@ class _EventBuffer:
         return self._events.popleft()
 
 
-async def stream_events(work: Callable[[EmitEvent], Awaitable[AgentEvent]]) -> AsyncGenerator[AgentEvent, None]:
+async def stream_events(
+    work: Callable[[EmitEvent], Coroutine[Any, Any, AgentEvent]],
+) -> AsyncGenerator[AgentEvent, None]:
     """What `work` emits, then what it returns. Closing the iterator cancels the work and waits for its end."""
     buffer = _EventBuffer()
-
-    async def run() -> AgentEvent:
-        try:
-            return await work(buffer.put)
-        finally:
-            buffer.close()
-
     async with Tasks("model turn") as tasks:
-        task = tasks.spawn(run(), name="work", on_failure="raise")
-        # Retrieved in any case: a failure after the reader has left is of no interest.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        task = tasks.spawn(work(buffer.put), name="work", on_failure="raise")
+        task.add_done_callback(buffer.close)
         while (event := await buffer.next()) is not None:
             yield event
         yield await task

@@ -85,27 +85,24 @@ class AgentLoop:
     async def run(self) -> AgentEvent:
         """The end of the turn."""
         try:
-            return await self._run_turn()
+            await self._load_history()
+            while True:
+                self._check_limits()
+                answer = await self._ask()
+                self._messages.append(ModelMessage("assistant", answer.parts))
+                if answer.stop == "refusal":
+                    return self._failure("the model declined to answer", "refusal")
+                if answer.calls:
+                    self._tool_calls += len(answer.calls)
+                    if self._tool_calls > self._limits.tool_calls:
+                        raise _limit_error(f"it called tools more than {self._limits.tool_calls} times", "toolCalls")
+                    most = context_window.max_result_chars(self._failover.current.model.window)
+                    results = await self._turn_tools.call_all(answer.calls, max_chars=most)
+                    self._messages.append(ModelMessage("user", results))
+                elif answer.stop != "pause":
+                    return TurnCompleted(text=self._text, stop_reason=answer.stop, usage=self._usage)
         except ModelError as trouble:
             return self._failure(str(trouble), trouble.kind)
-
-    async def _run_turn(self) -> AgentEvent:
-        await self._load_history()
-        while True:
-            self._check_limits()
-            answer = await self._ask()
-            self._messages.append(ModelMessage("assistant", answer.parts))
-            if answer.stop == "refusal":
-                return self._failure("the model declined to answer", "refusal")
-            if answer.calls:
-                self._tool_calls += len(answer.calls)
-                if self._tool_calls > self._limits.tool_calls:
-                    raise _limit_error(f"it called tools more than {self._limits.tool_calls} times", "toolCalls")
-                most = context_window.max_result_chars(self._failover.current.model.window)
-                results = await self._turn_tools.call_all(answer.calls, max_chars=most)
-                self._messages.append(ModelMessage("user", results))
-            elif answer.stop != "pause":
-                return TurnCompleted(text=self._text, stop_reason=answer.stop, usage=self._usage)
 
     async def _load_history(self) -> None:
         self._model_tools = await self._turn_tools.list_tools()
