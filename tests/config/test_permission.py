@@ -562,5 +562,5 @@ def test_the_presence_of_what_no_schema_describes_needs_a_person() -> None:
 def test_a_free_key_does_not_free_the_open_section_it_is_in() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-agents": FREE}}, "additionalProperties": True}
 
-    assert class_of((), schema) == UNKNOWN
-    assert class_of((), {**schema, "additionalProperties": False}) == FREE
+    assert class_of((), convert(schema, ConfigSchemaNode)) == UNKNOWN
+    assert class_of((), convert({**schema, "additionalProperties": False}, ConfigSchemaNode)) == FREE

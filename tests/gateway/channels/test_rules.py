@@ -301,8 +301,8 @@ def test_a_promise_without_a_job_is_not_left_standing() -> None:
     assert NO_REMINDER_NOTE not in kept.text
 
 
-GROUP = heard(chat="group", address=ChatAddress(channel="telegram", account="default", to="-100"))
-PERSON = heard(address=ChatAddress(channel="telegram", account="default", to="-7"))
+GROUP = inbound(chat="group", address=ChatAddress(channel="telegram", account="default", to="-100"))
+PERSON = inbound(address=ChatAddress(channel="telegram", account="default", to="-7"))
 
 
 @pytest.mark.parametrize(
