@@ -203,7 +203,9 @@ def _failure_message(choice: ModelChoice, message: str, kind: str) -> str:
         case "limit":
             return f"The agent was stopped: {message}."
         case "auth":
-            return f"The model {choice.name} can't be used: its provider refuses us or no key is set: {message}"
+            return f"The model {choice.name} can't be used, its key is refused or not set: {message}"
+        case "bad_request" | "not_found":
+            return f"The provider of {choice.name} refused the request: {message}"
         case "rate_limit":
             return f"The model {choice.name} is asked too often, or its quota is used up: {message}"
         case "context_length":
