@@ -123,7 +123,8 @@ def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
     old, new = (change.old or "").splitlines(keepends=True), (change.new or "").splitlines(keepends=True)
     name = str(change.file)
     gone = "(removed)" if change.new is None else name
-    print("".join(difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT)).rstrip("\n"))
+    for line in difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT):
+        print(line.removesuffix("\n"))  # the last line of a file may have no end of its own
     if yes:
         return True
     if not sys.stdin.isatty():
