@@ -332,7 +332,9 @@ def _format_answer(verb: str, answer: Any) -> str:
     if verb == "runs":
         return "\n".join(map(_format_run, answer["entries"])) or "no job has run yet"
     if verb == "list":
-        jobs = "\n".join(map(_format_job, answer["jobs"])) or "there are no jobs; add one with openclaw cron add"
+        previews = answer.get("deliveryPreviews", {})
+        listed = ({"deliveryPreview": previews.get(job["id"], {}), **job} for job in answer["jobs"])
+        jobs = "\n".join(map(_format_job, listed)) or "there are no jobs; add one with openclaw cron add"
         more = answer["total"] - len(answer["jobs"])
         return f"{jobs}\n… and {more} more; narrow them with --query" if more else jobs
     return _format_job(answer)
