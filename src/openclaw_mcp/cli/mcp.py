@@ -29,6 +29,7 @@ from ..tools.registry import ToolRegistry
 from .commands import DONE, FAILED, Parser
 from .report import print_json
 
+MAX_ABOUT = 100  # characters of a tool's description in the list
 LEND_HINT = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
 
 
@@ -252,8 +253,10 @@ async def _list_tools(options: argparse.Namespace, file: Path) -> int:
 
 
 def _format_tool(spec: model.ToolSpec) -> str:
-    about = (spec.title or spec.description).strip().splitlines()
-    return f"{spec.name}  {about[0][:100]}" if about else spec.name
+    about = " ".join((spec.title or spec.description).split())
+    if len(about) > MAX_ABOUT:
+        about = f"{about[:MAX_ABOUT].rsplit(' ', 1)[0]} …"
+    return f"{spec.name}  {about}".rstrip()
 
 
 async def _call_tool(options: argparse.Namespace, file: Path) -> int:
