@@ -75,10 +75,14 @@ def _check_model(agent: AgentProfile, config: Config, redacted_config: Json, lab
         return attention("agents", f"{label}: the provider of {first} is not configured", "add it to models.providers")
     trouble = asyncio.run(_key_problem(provider))
     if trouble:
-        return attention(
-            "agents", f"{label} uses {first}: {trouble}", "set the key there, then run openclaw doctor again"
-        )
-    key = "its key is there" if provider.keys else "it needs no key"
+        remedy = "set the key there, then run openclaw doctor again"
+        if any(source.kind == "env" for source in provider.keys):
+            remedy = (
+                "set the key there and start the gateway again from that terminal; "
+                "this checks the environment of your terminal, not that of a running gateway"
+            )
+        return attention("agents", f"{label} uses {first}: {trouble}", remedy)
+    key = "its key is set" if provider.keys else "it needs no key"
     address = value_at(redacted_config, ("models", "providers", provider.name, "baseUrl")) or provider.base_url
     return fine("agents", f"{label} uses {first} at {address}; {key}")
 

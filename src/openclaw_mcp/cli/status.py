@@ -13,7 +13,7 @@ from ..config import redaction
 from ..config.file import ConfigFile, Snapshot
 from ..config.locations import store_location
 from ..core.model import Json
-from ..net.state_dir import state_dir
+from ..net.state_dir import existing_state_dir
 from . import doctor_agents, doctor_files, report, run_state, store_file
 from .probe import GatewayProbe, arguments, probe_gateway
 
@@ -23,8 +23,8 @@ ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
-    snapshot = ConfigFile(folder).read()
+    folder = existing_state_dir(options.state_dir)
+    snapshot = ConfigFile(folder, key=b"the hash is not shown").read()
     seen = asyncio.run(probe_gateway(folder, snapshot.config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
