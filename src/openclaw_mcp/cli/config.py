@@ -86,9 +86,9 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
 
     _, after = file.change(edit)
     kind = file.schema.reload_kind(steps)
-    done = {"hot": "a running gateway takes it over", "restart": "restart the gateway for it"}
     verb = "removed from" if options.unset else "set in"
-    print(f"{options.path} {verb} {after.path}; {done.get(kind, 'used from now on')}")
+    effect = "restart the gateway to apply it" if kind == "restart" else "a running gateway applies it within a second"
+    print(f"{options.path} {verb} {after.path}; {effect}")
     return 0
 
 
