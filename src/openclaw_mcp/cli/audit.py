@@ -47,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(records)
     elif not records:
-        print("no such tool call is on record")
+        is_filtered = query != AuditQuery(limit=options.limit)
+        print("no recorded tool call matches" if is_filtered else "no tool call is recorded yet")
     else:
         print(format_table([COLUMNS, *map(_format_row, reversed(records))]))
     return 0

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     elif not listed:
         print(f"There are no sessions in {where}.")
     else:
-        print(format_table([COLUMNS, *map(_format_row, listed)]), f"\n{len(listed)} of {where}.", sep="\n")
+        print(format_table([COLUMNS, *map(_format_row, listed)]), f"\n{len(listed)} sessions of {where}.", sep="\n")
     return 0
 
 

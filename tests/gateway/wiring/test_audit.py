@@ -111,7 +111,7 @@ def test_the_command_reads_beside_a_running_gateway(house: World) -> None:
     assert [line.split()[2] for line in table.stdout.splitlines()[1:]] == ["sessions_list", "agents_list"]
     assert [r["tool"] for r in shown] == ["agents_list", "sessions_list"]
     assert [(r["tool"], r["outcome"]) for r in denied] == [("agents_list", "tool_denied")]
-    assert nothing.stdout == "no such tool call is on record\n"
+    assert nothing.stdout == "no recorded tool call matches\n"
     assert command(folder, "--limit", "0").returncode == 1
     assert "is no time" in command(folder, "--since", "yesterday").stderr
 
