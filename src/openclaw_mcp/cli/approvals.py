@@ -71,7 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
+    parser.add_argument(
+        "--state-dir", help="the node's state directory (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
+    )
     parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
 
 

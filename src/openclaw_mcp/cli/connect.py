@@ -64,7 +64,7 @@ def common_arguments(parser: argparse.ArgumentParser) -> None:
         "--project", metavar="DIR", nargs="?", const=".", help="the settings of this folder instead of yours"
     )
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before writing")
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:

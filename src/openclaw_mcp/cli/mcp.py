@@ -81,7 +81,9 @@ class _ActionParser(Parser):
 
 def _add_action(actions: Any, name: str, summary: str, *, json: bool = False) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-    parser.add_argument("--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR or ~/.openclaw-mcp)")
+    parser.add_argument(
+        "--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
+    )
     if json:
         parser.add_argument("--json", action="store_true", help="for programs")
     return parser
