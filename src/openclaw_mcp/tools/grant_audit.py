@@ -11,7 +11,7 @@ from .config_policy import ConfigPolicy
 from .policy import PolicyDecision
 
 OWN_SOURCE: Final = "openclaw"
-UNKNOWN_TOOL: Final = PolicyDecision(False, "it is behind no tool", "menu")
+UNKNOWN_TOOL: Final = PolicyDecision(False, "no tool uses it", "tool list")
 VERBATIM_OUTCOMES: Final = frozenset({"ok", "internal", "cancelled"})
 """Outcomes that are recorded as they are; every other error is recorded as the tool's failure."""
 
