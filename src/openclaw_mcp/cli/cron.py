@@ -22,7 +22,7 @@ from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due, to_iso
 from ..net.gateway_client.client import GatewayClient
 from .gateway_connection import add_connection_options, connect_from_options
-from .report import print_json
+from .report import count_of, print_json
 
 NEXT_TIMES_SHOWN: Final = 5  # of each job
 ANSWER_TIMEOUT: Final = 60.0  # seconds for an answer
@@ -328,7 +328,7 @@ def _format_answer(verb: str, answer: Any) -> str:
     if verb == "status":
         due = answer.get("nextWakeAtMs")
         next_due = "none is due" if due is None else f"the next is due {_format_time(due, None)}"
-        return f"{'on' if answer['enabled'] else 'switched off'}; {answer['jobs']} jobs; {next_due}"
+        return f"{'on' if answer['enabled'] else 'switched off'}; {count_of(answer['jobs'], 'job')}; {next_due}"
     if verb == "runs":
         return "\n".join(map(_format_run, answer["entries"])) or "no job has run yet"
     if verb == "list":

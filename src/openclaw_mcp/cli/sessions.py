@@ -12,7 +12,7 @@ from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from . import probe, store_file
-from .report import format_table, format_time, print_json
+from .report import count_of, format_table, format_time, print_json
 
 DEFAULT_STORE: Final = "file"
 """`--store file`: the store's own file, even while a gateway runs."""
@@ -45,7 +45,11 @@ def run(options: argparse.Namespace) -> int:
     elif not listed:
         print(f"There are no sessions in {where}.")
     else:
-        print(format_table([COLUMNS, *map(_format_row, listed)]), f"\n{len(listed)} sessions of {where}.", sep="\n")
+        print(
+            format_table([COLUMNS, *map(_format_row, listed)]),
+            f"\n{count_of(len(listed), 'session')} of {where}.",
+            sep="\n",
+        )
     return 0
 
 

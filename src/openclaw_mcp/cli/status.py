@@ -158,4 +158,4 @@ def _check_cron(probe: GatewayProbe) -> Iterator[report.Finding]:
         return
     due = probe.cron.get("nextWakeAtMs")
     next_due = f"next at {report.format_time(due)}" if due else "nothing is due"
-    yield report.fine("cron", f"{probe.cron.get('jobs', 0)} jobs, {next_due}")
+    yield report.fine("cron", f"{report.count_of(probe.cron.get('jobs', 0), 'job')}, {next_due}")

@@ -102,7 +102,7 @@ def test_channels_and_outbox_show_how_things_are(served: Served) -> None:
     assert json.loads(openclaw(served, "channels", "pairing", "list", "--json").stdout)["approved"] == []
     lost = openclaw(served, "outbox", "retry", "no-such")
     assert (lost.returncode, lost.stderr) == (
-        1, "openclaw outbox: no message no-such waits or has failed; see outbox.list\n",
+        1, "openclaw outbox: no message no-such waits or has failed; outbox.list (openclaw outbox) lists them\n",
     )  # fmt: skip
 
 
