@@ -292,9 +292,10 @@ class _QuestionPrompt:
             if len(self._pending) == 1:
                 self._show_oldest()
         elif (settled := message.get("settled", "")) in self._pending:
-            self._settled_elsewhere |= settled == next(iter(self._pending)) and settled != self._last_answered_id
+            answered_here = settled == self._last_answered_id
+            self._settled_elsewhere |= settled == next(iter(self._pending)) and not answered_here
             del self._pending[settled]
-            self._show("(settled)")
+            self._show("(answered)" if answered_here else "(answered elsewhere, or no longer asked)")
             self._show_oldest()
 
     def _show_oldest(self) -> None:
