@@ -54,6 +54,7 @@ def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> 
     assert edited["schedule"]["everyMs"] == 5_400_000
     assert edited["delivery"] == {"mode": "announce", "channel": "telegram", "to": "7"}
     assert len(cron(served, "get", "morning").splitlines()) == 6
+    assert re.search(r"morning .*\[announce -> telegram:7\]", cron(served, "list"))
     assert "[disabled]" in cron(served, "disable", "morning")
     assert "morning" not in cron(served, "list")
     assert "morning" in cron(served, "list", "--all")

@@ -68,11 +68,21 @@ def test_a_new_state_directory_is_in_order(folder: Path) -> None:
         assert area in done.stdout
 
 
+@pytest.mark.parametrize("command", ["doctor", "status"])
+def test_a_state_directory_that_is_not_there_is_not_created(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "absent"
+
+    done = openclaw(folder, command)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not folder.exists()
+
+
 def test_a_used_state_directory_is_in_order(used: Path) -> None:
     status, answer = report(used, "doctor")
 
     assert (status, answer["ok"], troubles(answer)) == (0, True, [])
-    assert any(found["area"] == "store" and "sound" in found["says"] for found in answer["findings"])
+    assert any(found["area"] == "store" and "intact" in found["says"] for found in answer["findings"])
 
 
 def _open_folder(folder: Path) -> None:
@@ -163,7 +173,7 @@ def test_a_key_that_is_there_is_reported_and_never_shown(folder: Path) -> None:
     done = openclaw(folder, "doctor", OPENAI_API_KEY="sk-very-secret")
 
     assert done.returncode == 0, done.stdout
-    assert "its key is there" in done.stdout
+    assert "its key is set" in done.stdout
     assert "sk-very-secret" not in done.stdout + done.stderr
 
 

@@ -115,6 +115,8 @@ def test_bad_contents_are_refused_by_path_and_reason(tmp_path: Path, raw: str, p
         assert reason in issue["message"]
         with pytest.raises(RpcError, match=r"not valid JSON5 \(line 2"):
             await gateway.call("config.set", {"raw": "{\n a: }", "baseHash": base})
+        with pytest.raises(RpcError, match="JSON5: the array that begins at line 2, column 5 is not closed"):
+            await gateway.call("config.set", {"raw": "{\n a: [1,\n", "baseHash": base})
 
     asyncio.run(scenario())
 

@@ -107,6 +107,7 @@ def test_without_a_yes_nothing_is_written(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Nothing was written" in done.stderr
     assert '"mcp-server"' in done.stdout
+    assert "-{}\n+{\n" in done.stdout, "a last line without an end of its own stays a line"
     assert file.read_text() == "{}"
 
 

@@ -119,7 +119,7 @@ def test_an_app_that_comes_back_as_another_session_of_its_device_is_found_again(
             await at.create(device_id="d")  # its app has crashed
             call = {"name": "echo_text", "arguments": {"text": "x"}}
             async with forwarder(at, "--device", "d") as server:
-                assert "the app is away" in text_of((await ask(server, "tools/call", call))["result"])
+                assert "the app is not running" in text_of((await ask(server, "tools/call", call))["result"])
                 second = (await at.create(device_id="d"))["mcpSessionId"]
                 async with at.app(second):
                     await at.create(device_id="d")  # newer, and without an app

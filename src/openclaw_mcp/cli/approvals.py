@@ -71,7 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="the node's state directory (default ~/.openclaw-mcp)")
+    parser.add_argument(
+        "--state-dir", help="the node's state directory (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
+    )
     parser.add_argument("--json", action="store_true", help="with list and test: answer as JSON")
 
 
@@ -290,9 +292,10 @@ class _QuestionPrompt:
             if len(self._pending) == 1:
                 self._show_oldest()
         elif (settled := message.get("settled", "")) in self._pending:
-            self._settled_elsewhere |= settled == next(iter(self._pending)) and settled != self._last_answered_id
+            answered_here = settled == self._last_answered_id
+            self._settled_elsewhere |= settled == next(iter(self._pending)) and not answered_here
             del self._pending[settled]
-            self._show("(settled)")
+            self._show("(answered)" if answered_here else "(answered elsewhere, or no longer asked)")
             self._show_oldest()
 
     def _show_oldest(self) -> None:

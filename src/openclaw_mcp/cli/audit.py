@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcome", metavar="CODE", help="ok, failed, tool_denied, tool_timeout, ...")
     parser.add_argument("--since", metavar="WHEN", help="90s, 15m, 2h, 7d ago, or a time such as 2026-03-01T12:00")
     parser.add_argument("--limit", type=int, default=50, help="records at most, the newest (default %(default)s)")
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
     parser.add_argument("--json", action="store_true", help="print JSON, with the rule's text and the digest")
 
 
@@ -47,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(records)
     elif not records:
-        print("no such tool call is on record")
+        is_filtered = query != AuditQuery(limit=options.limit)
+        print("no recorded tool call matches" if is_filtered else "no tool call is recorded yet")
     else:
         print(format_table([COLUMNS, *map(_format_row, reversed(records))]))
     return 0

@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from ..core.errors import OpenClawError
 from ..core.rpc import RpcError
+from ..gateway.channels.commands import parse_command
 from ..net.gateway_client.client import GatewayClient
 from ..protocol.gateway_frames import EventFrame
 from . import gateway_connection
 
 logger = logging.getLogger(__name__)
 
-REPLY_GRACE: Final = 3.0  # seconds from a run's end until its reply is in the conversation
+REPLY_GRACE: Final = 3.0  # seconds from a run's end until its reply is in the conversation, and from `/new` to its run
 HISTORY_LIMIT: Final = 10  # earlier messages that are shown
 END_STATES: Final = ("final", "error", "aborted")
 
@@ -91,7 +92,10 @@ class ChatTerminal:
         self._run_id: str | None = None
         self._changed = asyncio.Event()
         """Set when one of the next three has changed."""
-        self._run_started = self._run_ended = self._reply_shown = False
+        self._run_started = self._run_ended = False
+        self._replies_shown = 0
+        self._expects_notice = False
+        """Whether the message is `/new` with words after it: a notice comes before the agent's reply."""
         self._streamed_text = ""
 
     async def subscribe(self) -> None:
@@ -128,8 +132,10 @@ class ChatTerminal:
         return 0
 
     async def _send(self, text: str) -> None:
-        self._run_started = self._run_ended = self._reply_shown = False
-        self._streamed_text, key = "", str(uuid.uuid4())
+        command = parse_command(text)
+        self._expects_notice = command is not None and bool(command.rest)
+        self._run_started = self._run_ended = False
+        self._replies_shown, self._streamed_text, key = 0, "", str(uuid.uuid4())
         sender = {} if self._sender is None else {"sender": {"id": self._sender}}
         params = {"conversation": self._conversation, "text": text, "idempotencyKey": key, "mentioned": True, **sender}
         self._run_id = (await self._client.call("local.send", params))["runId"]
@@ -137,15 +143,25 @@ class ChatTerminal:
     async def _wait_for_reply(self) -> None:
         """Until the run has ended and its reply is shown; or until a reply is shown without a run, as to a command."""
         try:
-            while not self._run_ended and (self._run_started or not self._reply_shown):
+            while not self._run_ended and (self._run_started or not self._replies_shown):
                 await self._wait_for_change()
+                if self._expects_notice and self._replies_shown and not self._run_started:
+                    await self._wait_for_run()
+            expected = 2 if self._expects_notice and self._run_started else 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPLY_GRACE):
-                    while not self._reply_shown:
+                    while self._replies_shown < expected:
                         await self._wait_for_change()
         finally:
-            if self._streamed_text and not self._reply_shown:
+            if self._streamed_text:
                 print(flush=True)
+
+    async def _wait_for_run(self) -> None:
+        """Until the run has started. None does when the command was refused."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPLY_GRACE):
+                while not self._run_started:
+                    await self._wait_for_change()
 
     async def _wait_for_change(self) -> None:
         await self._changed.wait()
@@ -162,7 +178,7 @@ class ChatTerminal:
                 message = msgspec.convert(payload.message, ShownMessage)
                 if message.from_me:
                     self._show_reply(message)
-                    self._reply_shown = True
+                    self._replies_shown += 1
         except msgspec.ValidationError as exc:
             logger.debug("chat: event %s is not understood (%s)", event.event, exc)
         self._changed.set()

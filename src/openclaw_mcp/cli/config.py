@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,9 +87,9 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
 
     _, after = file.change(edit)
     kind = file.schema.reload_kind(steps)
-    done = {"hot": "a running gateway takes it over", "restart": "restart the gateway for it"}
     verb = "removed from" if options.unset else "set in"
-    print(f"{options.path} {verb} {after.path}; {done.get(kind, 'used from now on')}")
+    effect = "restart the gateway to apply it" if kind == "restart" else "a running gateway applies it within a second"
+    print(f"{options.path} {verb} {after.path}; {effect}")
     return 0
 
 

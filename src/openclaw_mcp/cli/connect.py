@@ -64,7 +64,7 @@ def common_arguments(parser: argparse.ArgumentParser) -> None:
         "--project", metavar="DIR", nargs="?", const=".", help="the settings of this folder instead of yours"
     )
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before writing")
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -122,7 +122,8 @@ def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
     old, new = (change.old or "").splitlines(keepends=True), (change.new or "").splitlines(keepends=True)
     name = str(change.file)
     gone = "(removed)" if change.new is None else name
-    print("".join(difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT)).rstrip("\n"))
+    for line in difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT):
+        print(line.removesuffix("\n"))  # the last line of a file may have no end of its own
     if yes:
         return True
     if not sys.stdin.isatty():

@@ -15,6 +15,7 @@ from ..core.model import Json
 from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due
 from .gateway_connection import read_reply
+from .report import count_of
 
 NEXT_TIMES_SHOWN: Final = 5  # of each job
 MAX_RESULT_CHARS: Final = 160  # characters of a result or an error in a line
@@ -46,6 +47,7 @@ class JobRow(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class JobPage(Struct, frozen=True, kw_only=True, rename="camel"):
     jobs: tuple[JobRow, ...]
+    delivery_previews: dict[str, DeliveryPreview] = {}
     total: int = 0
     has_more: bool = False
     next_offset: int | None = None
@@ -86,12 +88,16 @@ def format_answer(verb: str, answer: Any) -> str:
         status = read_reply(answer, SchedulerStatus)
         due = status.next_wake_at_ms
         next_due = "none is due" if due is None else f"the next is due {_format_time(due, None)}"
-        return f"{'on' if status.enabled else 'switched off'}; {status.jobs} jobs; {next_due}"
+        return f"{'on' if status.enabled else 'switched off'}; {count_of(status.jobs, 'job')}; {next_due}"
     if verb == "runs":
         return "\n".join(map(format_run, read_reply(answer, RunPage).entries)) or "no job has run yet"
     if verb == "list":
         page = read_reply(answer, JobPage)
-        jobs = "\n".join(map(_format_job, page.jobs)) or "there are no jobs; add one with openclaw cron add"
+        listed = (
+            msgspec.structs.replace(job, delivery_preview=page.delivery_previews.get(job.id, job.delivery_preview))
+            for job in page.jobs
+        )
+        jobs = "\n".join(map(_format_job, listed)) or "there are no jobs; add one with openclaw cron add"
         more = page.total - len(page.jobs)
         return f"{jobs}\n… and {more} more; narrow them with --query" if more else jobs
     return _format_job(read_reply(answer, JobRow))

@@ -32,7 +32,7 @@ ANY_PORT_ARGS: Final = ("--gateway-port", "0", "--node-port", "0", "--proxy-port
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:

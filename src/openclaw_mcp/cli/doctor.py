@@ -12,7 +12,7 @@ from ..config import redaction
 from ..config.file import ConfigFile
 from ..core.errors import OpenClawError
 from ..net.listening_ports import find_port_owner
-from ..net.state_dir import state_dir
+from ..net.state_dir import existing_state_dir
 from ..node.settings import DEFAULT_PORT as NODE_PORT
 from . import doctor_agents, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
@@ -24,7 +24,7 @@ __all__ = ["arguments", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
+    folder = existing_state_dir(options.state_dir)
     findings = list(_examine(options, folder))
     if options.json:
         print_json({"version": __version__, "ok": not has_problems(findings), "findings": findings})
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     yield from _check_program()
     yield from _run_check("state", lambda: doctor_files.check_state_dir(folder))
-    snapshot = ConfigFile(folder).read()
+    snapshot = ConfigFile(folder, key=b"the hash is not shown").read()
     yield from doctor_files.check_config(snapshot)
     config = snapshot.config  # the defaults, when the file is not valid: that is reported once, above
     yield from _run_check("store", lambda: doctor_files.check_store(folder, config))

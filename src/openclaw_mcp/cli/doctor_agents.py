@@ -76,8 +76,13 @@ def _check_model(agent: AgentProfile, config: Config, redacted_config: Json, lab
     trouble = asyncio.run(_key_problem(provider))
     if trouble:
         remedy = "set the key there, then run openclaw doctor again"
+        if any(source.kind == "env" for source in provider.keys):
+            remedy = (
+                "set the key there and start the gateway again from that terminal; "
+                "this checks the environment of your terminal, not that of a running gateway"
+            )
         return attention("agents", f"{label} uses {first}: {trouble}", remedy)
-    key = "its key is there" if provider.keys else "it needs no key"
+    key = "its key is set" if provider.keys else "it needs no key"
     address = value_at(redacted_config, ("models", "providers", provider.name, "baseUrl")) or provider.base_url
     return fine("agents", f"{label} uses {first} at {address}; {key}")
 

@@ -31,6 +31,9 @@ NO_TIME_LIMIT: Final = None  # a doctor reads the whole database, however long i
 
 
 def check_state_dir(folder: Path) -> Iterator[Finding]:
+    if not folder.exists():
+        yield note("state", f"{folder} is not there yet; the first start makes it")
+        return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         remedy = f"chown it to yourself, then chmod 700 {folder}"
         yield attention("state", f"{folder} can't be written by this user", remedy)
@@ -91,13 +94,17 @@ def check_store(folder: Path, config: Config) -> Iterator[Finding]:
     if version is None:
         yield note("store", f"{redact_location(where)} has no tables yet; the next start makes them")
     elif version > REVISION:
-        message = f"{redact_location(where)} was written by a newer version (tables {version}, ours {REVISION})"
+        message = (
+            f"{redact_location(where)} was written by a newer version (schema revision {version}, ours {REVISION})"
+        )
         yield attention("store", message, "upgrade openclaw-mcp, or use another state directory")
     elif version < REVISION:
         message = f"{redact_location(where)} has the tables of a development version ({version}, ours {REVISION})"
-        yield attention("store", message, "open it once with a version that has tables 0005, or use another directory")
+        yield attention(
+            "store", message, "open it once with a version that has schema revision 0005, or use another directory"
+        )
     else:
-        yield fine("store", f"{redact_location(where)} is sound, tables {version}")
+        yield fine("store", f"{redact_location(where)} is intact (schema revision {version})")
     if not is_url(where):
         yield from _check_permissions(Path(where))
 

@@ -12,7 +12,7 @@ STOP_TIMEOUT = 30.0  # seconds for runs to be stored and programs to end, before
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=text)
     _common_arguments(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log to stderr, with debug messages")
     verbs = parser.add_subparsers(dest="verb", metavar="call")
     call = verbs.add_parser("call", help="call a method of a running gateway and print its answer")
     call.add_argument("method")
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 def run(options: argparse.Namespace) -> int:

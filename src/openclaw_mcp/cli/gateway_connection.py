@@ -39,7 +39,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     add_gateway_options(parser)
     text = f"its port here (default $OPENCLAW_GATEWAY_PORT, that of openclaw up, the config's, {DEFAULT_GATEWAY_PORT})"
     parser.add_argument("--port", type=parse_port, help=text)
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
 # ---- where the gateway is --------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from ..tools.registry import ToolRegistry
 from .commands import DONE, FAILED, Parser, parse_object
 from .report import print_json
 
+MAX_ABOUT = 100  # characters of a tool's description in the list
 LEND_HINT = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
 
 
@@ -79,7 +80,9 @@ class _ActionParser(Parser):
 
 def _add_action(actions: Any, name: str, summary: str, *, json: bool = False) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-    parser.add_argument("--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR or ~/.openclaw-mcp)")
+    parser.add_argument(
+        "--state-dir", help="where openclaw.json is (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
+    )
     if json:
         parser.add_argument("--json", action="store_true", help="for programs")
     return parser
@@ -251,8 +254,10 @@ async def _list_tools(options: argparse.Namespace, file: Path) -> int:
 
 
 def _format_tool(spec: model.ToolSpec) -> str:
-    about = (spec.title or spec.description).strip().splitlines()
-    return f"{spec.name}  {about[0][:100]}" if about else spec.name
+    about = " ".join((spec.title or spec.description).split())
+    if len(about) > MAX_ABOUT:
+        about = f"{about[:MAX_ABOUT].rsplit(' ', 1)[0]} …"
+    return f"{spec.name}  {about}".rstrip()
 
 
 async def _call_tool(options: argparse.Namespace, file: Path) -> int:

@@ -42,7 +42,9 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
     parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")
-    parser.add_argument("--state-dir", help="where the node keeps its files (default ~/.openclaw-mcp)")
+    parser.add_argument(
+        "--state-dir", help="where the node keeps its files (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
+    )
     parser.add_argument("--json", action="store_true", help="with doctor: answer as JSON")
     parser.add_argument("--yes", action="store_true", help="with setup: take every default without asking")
     parser.add_argument("--reset", action="store_true", help="with token: create a new one")

@@ -59,5 +59,10 @@ def format_time(ms: Any, timespec: str = "minutes") -> str:
     return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec=timespec)
 
 
+def count_of(number: int, thing: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from . import probe, store_file
 from .gateway_connection import read_reply
-from .report import format_table, format_time, print_json
+from .report import count_of, format_table, format_time, print_json
 
 DEFAULT_STORE: Final = "file"
 """`--store file`: the store's own file, even while a gateway runs."""
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"There are no sessions in {where}.")
     else:
         rows = map(_format_row, read_reply(listed, list[ListedSession]))
-        print(format_table([COLUMNS, *rows]), f"\n{len(listed)} of {where}.", sep="\n")
+        print(format_table([COLUMNS, *rows]), f"\n{count_of(len(listed), 'session')} of {where}.", sep="\n")
     return 0
 
 

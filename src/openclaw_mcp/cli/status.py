@@ -14,7 +14,7 @@ from .. import __version__
 from ..config import redaction
 from ..config.file import ConfigFile, Snapshot
 from ..config.locations import store_location
-from ..net.state_dir import state_dir
+from ..net.state_dir import existing_state_dir
 from . import doctor_agents, doctor_files, report, run_state, store_file
 from .channels import ChannelsStatus
 from .cron_output import SchedulerStatus
@@ -37,8 +37,8 @@ class GatewayHealth(Struct, frozen=True):
 
 
 def run(options: argparse.Namespace) -> int:
-    folder = state_dir(options.state_dir)
-    snapshot = ConfigFile(folder).read()
+    folder = existing_state_dir(options.state_dir)
+    snapshot = ConfigFile(folder, key=b"the hash is not shown").read()
     seen = asyncio.run(probe_gateway(folder, snapshot.config, url=options.url, token=options.token))
     findings = list(_collect_findings(folder, snapshot, seen))
     if options.json:
@@ -158,4 +158,4 @@ def _check_cron(probe: GatewayProbe) -> Iterator[report.Finding]:
         return
     due = status.next_wake_at_ms
     next_due = f"next at {report.format_time(due)}" if due else "nothing is due"
-    yield report.fine("cron", f"{status.jobs} jobs, {next_due}")
+    yield report.fine("cron", f"{report.count_of(status.jobs, 'job')}, {next_due}")

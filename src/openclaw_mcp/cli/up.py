@@ -57,9 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-port", type=parse_port, help=text)
     text = "the proxy's port, 0 for any free one (default %(default)s)"
     parser.add_argument("--proxy-port", type=parse_port, default=PROXY_PORT, help=text)
-    parser.add_argument("--state-dir", help="where state is kept (default ~/.openclaw-mcp)")
+    parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr as well, and more")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also log to stderr, with debug messages")
 
 
 def run(options: argparse.Namespace) -> int:

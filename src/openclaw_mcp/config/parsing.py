@@ -45,15 +45,17 @@ def _parse_json5(text: str) -> Any:
     try:
         return pyjson5.decode(text, maxdepth=DEEPEST_NESTING * 2)
     except pyjson5.Json5Exception as exc:
-        where = getattr(exc, "args", ("",))[0]
-        offset = next((int(n) for n in re.findall(r"near (\d+)", str(where))), None)
-        place = "" if offset is None else _format_position(text, offset)
+        reason = str(exc.args[0] if exc.args else "")
+        found = re.search(r"near (\d+)", reason)
+        place = "" if found is None else f" ({_format_position(text, int(found[1]))})"
+        if found and (unclosed := re.match(r"Unclosed b'(\w+)'", reason)):  # the place is where it begins
+            place = f": the {unclosed[1]} that begins at {_format_position(text, int(found[1]))} is not closed"
         raise BadRequest(f"the config is not valid JSON5{place}") from None
 
 
 def _format_position(text: str, offset: int) -> str:
     before = text[: max(0, offset - 1)]
-    return f" (line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))})"
+    return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
 
 
 def walk_values(value: Any, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, Any]]:

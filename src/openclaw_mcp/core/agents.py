@@ -31,4 +31,4 @@ class AgentRoster(Struct, frozen=True, kw_only=True):
         for agent in self.agents:
             if agent.id == agent_id:
                 return agent
-        raise RpcError(f'unknown agent id "{agent_id}"; agents.list names those there are')
+        raise RpcError(f'unknown agent id "{agent_id}"; agents.list lists the agents')

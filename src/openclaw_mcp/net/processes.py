@@ -1,4 +1,5 @@
-"""Starting programs, the only module that does. Each leads a process group of its own, which ends with its owner.
+"""Starting programs: the only module that does, but for `cli/demo.py`, which runs `openclaw` itself. Each leads a
+process group of its own, which ends with its owner.
 
 The standard library's event loop and uvloop start programs differently (`argv[0]`, sockets instead of pipes, when an
 exit is noticed), so a program is started by `Popen` here, and only its pipes and its exit are watched by the loop.

@@ -18,6 +18,12 @@ def state_dir(chosen: str | None = None) -> Path:
     return make_private_folder(state_dir_path(chosen))
 
 
+def existing_state_dir(chosen: str | None = None) -> Path:
+    """The folder for a program that only reads: never created. Raises StateBroken when it is no folder."""
+    path = state_dir_path(chosen)
+    return make_private_folder(path) if path.exists() else path
+
+
 def state_dir_path(chosen: str | None = None) -> Path:
     """Its absolute path, whether it exists or not: `chosen`, else $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp."""
     named = chosen or os.environ.get("OPENCLAW_STATE_DIR") or "~/.openclaw-mcp"

@@ -33,7 +33,7 @@ PONG: Final = "pong"
 
 NOT_CONNECTED: Final = "Bridge is not connected"
 """The beginning of every failure for want of the app: callers recognise it by this text."""
-APP_DISCONNECTED: Final = f"{NOT_CONNECTED}: the app is away; call again when it is back"
+APP_DISCONNECTED: Final = f"{NOT_CONNECTED}: the app is not running, or it is reconnecting; start it, then call again"
 """The app never got the call."""
 
 

@@ -24,13 +24,13 @@ def prepare_schema(connection: Connection) -> None:
         connection.execute(insert(schema_revision).values(version_num=REVISION))
     elif found > REVISION:
         raise StoreDamaged(
-            f"The database was written by a newer version of this program (tables {found}, ours {REVISION}); "
+            f"The database was written by a newer version of this program (schema revision {found}, ours {REVISION}); "
             "upgrade, or use another state directory."
         )
     elif found < REVISION:
         raise StoreError(
-            f"The database has the tables of a development version (tables {found}, ours {REVISION}); open it once "
-            "with a development version that has tables 0005, or use another state directory."
+            f"The database has the tables of a development version (schema revision {found}, ours {REVISION}); "
+            "open it once with a development version that has schema revision 0005, or use another state directory."
         )
 
 

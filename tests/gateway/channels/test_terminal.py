@@ -48,6 +48,13 @@ def test_a_conversation_goes_on_line_by_line_and_is_remembered(served: Served) -
     assert "workshop" in [conversation["name"] for conversation in listed]
 
 
+def test_words_after_new_are_answered_too(served: Served) -> None:
+    done = openclaw(served, "chat", "anew", "-m", "/new !say first")
+    assert (done.stdout, done.returncode) == ("A new conversation begins.\nfirst\n", 0)
+    done = openclaw(served, "chat", "anew", given="/reset !say second\n!say third\n")
+    assert done.stdout.endswith("A new conversation begins.\nsecond\nthird\n")
+
+
 def test_an_agent_that_keeps_silent_ends_the_wait(served: Served) -> None:
     done = openclaw(served, "chat", "-m", "!say NO_REPLY")
     assert (done.returncode, done.stdout) == (0, "")
@@ -95,7 +102,7 @@ def test_channels_and_outbox_show_how_things_are(served: Served) -> None:
     assert json.loads(openclaw(served, "channels", "pairing", "list", "--json").stdout)["approved"] == []
     lost = openclaw(served, "outbox", "retry", "no-such")
     assert (lost.returncode, lost.stderr) == (
-        1, "openclaw outbox: no message no-such waits or has failed; see outbox.list\n",
+        1, "openclaw outbox: no message no-such waits or has failed; outbox.list (openclaw outbox) lists them\n",
     )  # fmt: skip
 
 

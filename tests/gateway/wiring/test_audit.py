@@ -77,7 +77,7 @@ def test_an_unknown_tool_is_on_record_too(server: World) -> None:
     server.invoke("no_such_tool", "agent:main:unknown")
     (found,) = records(server, 1, tool="no_such_tool")
 
-    assert (found["outcome"], found["source"], found["step"]) == ("tool_not_found", None, "menu")
+    assert (found["outcome"], found["source"], found["step"]) == ("tool_not_found", None, "tool list")
 
 
 def test_a_story_is_told_in_pages(server: World) -> None:
@@ -111,7 +111,7 @@ def test_the_command_reads_beside_a_running_gateway(server: World) -> None:
     assert [line.split()[2] for line in table.stdout.splitlines()[1:]] == ["sessions_list", "agents_list"]
     assert [r["tool"] for r in shown] == ["agents_list", "sessions_list"]
     assert [(r["tool"], r["outcome"]) for r in denied] == [("agents_list", "tool_denied")]
-    assert nothing.stdout == "no such tool call is on record\n"
+    assert nothing.stdout == "no recorded tool call matches\n"
     assert command(folder, "--limit", "0").returncode == 1
     assert "is no time" in command(folder, "--since", "yesterday").stderr
 

@@ -11,7 +11,7 @@ COMMAND_HELP: Final = {
     "/reset": "the same",
     "/stop": "stop what the agent is doing",
     "/status": "which session this is",
-    "/whoami": "who you are to us",
+    "/whoami": "which sender you are here",
     "/help": "this list",
 }
 

@@ -78,7 +78,7 @@ class InboundHandler(Struct, frozen=True, kw_only=True):
         request = await self.approvals.request(message)
         if request is not None:
             text = (
-                f"I don't know you yet. Your pairing code is {request.code}. The owner lets you in with\n"
+                f"You are not approved yet. Your pairing code is {request.code}. The owner approves you with\n"
                 f"openclaw channels pairing approve {request.channel} {request.code}"
             )
             key = f"pairing:{request.channel}:{request.account}:{request.code}"

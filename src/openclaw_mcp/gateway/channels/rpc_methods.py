@@ -301,7 +301,7 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
 
 
 def _no_such_message(id: str) -> RpcError:
-    return RpcError(f"no message {id} waits or has failed; see outbox.list")
+    return RpcError(f"no message {id} waits or has failed; outbox.list (openclaw outbox) lists them")
 
 
 def _approval_row(approval: SenderApproval) -> dict[str, str | int | None]:

@@ -330,7 +330,9 @@ class CronMethods:
 
 def _unknown_job(job_id: str) -> RpcError:
     details = {"code": "CRON_JOB_NOT_FOUND", "jobId": job_id}
-    return RpcError(f"cron job not found: {job_id}; cron.list names those there are", details=details)
+    return RpcError(
+        f"cron job not found: {job_id}; cron.list lists the jobs (openclaw cron list --all)", details=details
+    )
 
 
 def _page(name: str, rows: Sequence[Json], total: int, offset: int, limit: int) -> Json:

@@ -46,7 +46,7 @@ HOW_TO_ALLOW: Final[dict[tuple[Action, bool], str]] = {
 """The remedy, by the verdict and whether a rule could allow the command at all."""
 
 
-UNWATCHED_NOTICE: Final = "other files it may load or start are not watched, so it can be allowed only once"
+UNWATCHED_NOTICE: Final = "changes to other files it may load or start are not noticed, so it can be allowed only once"
 """Shown where a command may run files that an answer can't be bound to."""
 INDIRECT_FILES_NOTICE: Final = "what it reads or starts in turn is not watched"
 """Shown where *always* is bound to files."""

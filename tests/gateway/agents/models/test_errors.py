@@ -37,7 +37,7 @@ def test_a_refused_key_is_said_and_never_shown(api: str, caplog: pytest.LogCaptu
         with FakeModel(keys=("another",)) as model, caplog.at_level(logging.DEBUG):
             end = await failed(Agent(api, model))
         assert len(model.requests) == 1  # the same key again would not help
-        assert "refuses us" in end.message
+        assert "its key is refused or not set" in end.message
         assert end.detail == {"provider": "fake", "model": "m", "failoverReason": "auth"}
         assert KEY not in end.message
         assert KEY not in caplog.text
@@ -118,6 +118,16 @@ def test_trouble_that_stays_ends_after_the_retries(api: str, step: Step) -> None
         assert end.message.startswith("The model fake/m did not answer:")
 
     run(scenario())
+
+
+@both
+def test_a_refused_request_is_called_refused(api: str) -> None:
+    async def talk() -> None:
+        with FakeModel(Step(status=400, error="no such option")) as model:
+            end = await failed(Agent(api, model))
+        assert end.message == "The provider of fake/m refused the request: no such option"
+
+    run(talk())
 
 
 @both

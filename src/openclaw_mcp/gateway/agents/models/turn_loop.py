@@ -42,7 +42,9 @@ IMAGE_UNSUPPORTED: Final = TextPart("[an image; this model does not see images]"
 NO_ANSWER: Final = "The model {model} did not answer: {reason}"
 MESSAGES: Final = {
     "limit": "The agent was stopped: {reason}.",
-    "auth": "The model {model} can't be used: its provider refuses us or no key is set: {reason}",
+    "bad_request": "The provider of {model} refused the request: {reason}",
+    "not_found": "The provider of {model} refused the request: {reason}",
+    "auth": "The model {model} can't be used, its key is refused or not set: {reason}",
     "rate_limit": "The model {model} is asked too often, or its quota is used up: {reason}",
     "context_length": "The conversation is too long for the model {model}: {reason}",
 }

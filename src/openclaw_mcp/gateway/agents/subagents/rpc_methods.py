@@ -143,7 +143,7 @@ class DelegationMethods:
         own = session_keys.split_key(requester)[0]
         agent = (params.agent_id or own).strip().lower()
         if AGENT_ID_PATTERN.fullmatch(agent) is None:
-            raise RpcError(f"agentId {agent!r} is malformed; agents_list names those there are")
+            raise RpcError(f"agentId {agent!r} is malformed; agents_list lists the agents")
         settings = self._settings()
         check_model_name(params.model)
         model = params.model or settings.default_model(own)
