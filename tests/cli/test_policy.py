@@ -138,7 +138,7 @@ def test_a_configuration_that_cant_be_read_refuses_everything(state: Path) -> No
     (state / "openclaw.json").write_text('{"tools": ')
 
     assert policy(state, "list").stdout.splitlines()[-1].startswith("0 of 29 tools")
-    assert explained(state, "--tool", "message_send")["step"] == "config"
+    assert explained(state, "--tool", "message_send")["step"] == "rule book"
 
 
 def test_a_folder_in_its_place_refuses_everything(tmp_path: Path) -> None:

@@ -178,8 +178,8 @@ def test_a_tool_may_say_of_itself_that_it_is_the_owners() -> None:
 def test_a_rule_book_that_cant_be_read_refuses_everything_and_says_so(data: bytes) -> None:
     decision = ConfigPolicy(parse_rules(data))(LOCAL_CALLER, "claw", ToolSpec(name="session_status"))
 
-    assert (decision.allowed, decision.step) == (False, "config")
-    assert decision.reason.startswith("session_status is refused: the config can't be read")
+    assert (decision.allowed, decision.step) == (False, "rule book")
+    assert decision.reason.startswith("session_status is refused: the rule book can't be read")
     assert "\n" not in decision.reason
 
 

@@ -17,7 +17,7 @@ from .registry import RegisteredTool, ToolRegistry
 
 DEFAULT_DEADLINE: Final = 120.0  # a tool that may take longer says so in its spec
 KEPT_TOOL_LISTS: Final = 256  # callers whose tool list is kept between changes
-UNKNOWN_TOOL: Final = PolicyDecision(False, "unknown tool", "tool list")
+UNKNOWN_TOOL: Final = PolicyDecision(False, "unknown tool", "menu")
 
 
 class ToolDispatcher:

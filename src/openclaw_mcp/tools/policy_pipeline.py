@@ -31,7 +31,7 @@ INVOKE_ENTRY_POINTS: Final = ("http", "rpc")
 """The entry points at which a bare token calls single tools."""
 
 StepName = Literal[
-    "config", "access", "grant", "owner", "profile", "provider profile", "global", "provider", "agent",
+    "rule book", "access", "grant", "owner", "profile", "provider profile", "global", "provider", "agent",
     "agent provider", "server", "group", "sender", "subagent", "http",
 ]  # fmt: skip
 StepOutcome = Literal["allow", "deny", "skip"]
@@ -161,9 +161,9 @@ def _model_steps(
 
 def _readable_step(policy_rules: PolicyRules) -> PolicyStep:
     if policy_rules.problem is None:
-        return PolicyStep(name="config", key="openclaw.json", reason="the config can be read")
-    problem = f"the config can't be read, so nothing is allowed: {policy_rules.problem}"
-    return PolicyStep(name="config", key="openclaw.json", problem=problem)
+        return PolicyStep(name="rule book", key="openclaw.json", reason="the rule book can be read")
+    problem = f"the rule book can't be read, so nothing is allowed: {policy_rules.problem}"
+    return PolicyStep(name="rule book", key="openclaw.json", problem=problem)
 
 
 def _access_step(policy_rules: PolicyRules, subject: PolicySubject) -> PolicyStep:

@@ -77,7 +77,7 @@ def test_an_unknown_tool_is_on_record_too(server: World) -> None:
     server.invoke("no_such_tool", "agent:main:unknown")
     (found,) = records(server, 1, tool="no_such_tool")
 
-    assert (found["outcome"], found["source"], found["step"]) == ("tool_not_found", None, "tool list")
+    assert (found["outcome"], found["source"], found["step"]) == ("tool_not_found", None, "menu")
 
 
 def test_a_story_is_told_in_pages(server: World) -> None:
