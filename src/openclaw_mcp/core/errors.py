@@ -46,7 +46,7 @@ class PromptNotFound(OpenClawError):
 
 
 class InputRequired(OpenClawError):
-    """Raised by a line, caught by the door; a tool lets it pass."""
+    """Raised by a call context, caught by the server; a tool lets it pass."""
 
     code = "input_required"
 
