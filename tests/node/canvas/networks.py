@@ -74,8 +74,13 @@ class Site:
 
     def __init__(self) -> None:
         self.received: list[str] = []
+        self.writers: list[StreamWriter] = []
 
-    async def answer(self, reader: StreamReader, writer: StreamWriter) -> None:
+    def accept(self, reader: StreamReader, writer: StreamWriter) -> Coroutine[Any, Any, None]:
+        self.writers.append(writer)
+        return self._serve(reader, writer)
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         with contextlib.closing(writer):
             place = len(self.received)
             self.received.append("")
@@ -108,10 +113,12 @@ class Site:
 async def serving(site: Site) -> AsyncIterator[int]:
     """On both addresses of the loopback, with the same port."""
     async with contextlib.AsyncExitStack() as stack:
-        first = await stack.enter_async_context(await asyncio.start_server(site.answer, "127.0.0.1", 0))
+        first = await stack.enter_async_context(await asyncio.start_server(site.accept, "127.0.0.1", 0))
         port = first.sockets[0].getsockname()[1]
-        await stack.enter_async_context(await asyncio.start_server(site.answer, "::1", port))
+        await stack.enter_async_context(await asyncio.start_server(site.accept, "::1", port))
         yield port
+    for writer in site.writers:  # a task that is cancelled before it begins closes nothing
+        writer.transport.abort()
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
