@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from openclaw_mcp.core.lenient import convert_lenient
+from openclaw_mcp.core.lenient import convert_lenient, decode_lenient
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
 from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
-from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom
+from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom, SyncAnswer
 from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms
 from openclaw_mcp.gateway.channels.telegram.messages import TelegramBot, TelegramFile, TelegramUpdate
 from openclaw_mcp.gateway.channels.telegram.updates import _group_albums
@@ -99,3 +101,32 @@ def test_any_markdown_becomes_markup_that_telegram_reads(markdown: str) -> None:
     Entities(to_inline_html(markdown))  # which raises what Telegram would say
     html = to_html(markdown)
     assert html is None or "<script" not in html
+
+
+def test_a_message_of_many_wrong_fields_is_read_without_asking_for_each_what_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is read where everything else waits: a message of 64 KB that takes a second, sent often, stops the gateway."""
+    asked: list[Any] = []
+    ask = msgspec.structs.fields
+
+    def count(kind: Any) -> Any:
+        asked.append(kind)
+        return ask(kind)
+
+    monkeypatch.setattr(msgspec.structs, "fields", count)
+    read = convert_lenient({"content": {"m.poll": {"answers": [{"id": 5}] * 1_000}}}, MatrixEvent)
+    assert read.content.poll is not None
+    assert len(read.content.poll.answers) == 1_000
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize("depth", [250, 900, 1500, 3000])
+def test_a_matrix_message_nested_deeply_leaves_the_others_readable(depth: int) -> None:
+    """As a sync that can't be read is asked for again, one such message would end the channel for good."""
+    content = '{"m.new_content":' * depth + '{"body":5}' + "}" * depth
+    events = [f'{{"type":"m.room.message","event_id":"${n}","content":{c}}}' for n, c in ((1, content), (2, "{}"))]
+    raw = f'{{"next_batch":"b","rooms":{{"join":{{"!r":{{"timeline":{{"events":[{",".join(events)}]}}}}}}}}}}'
+    read = decode_lenient(raw.encode(), SyncAnswer)
+    assert read.next_batch == "b"
+    assert [event.event_id for event in read.rooms.join["!r"].timeline.events] == ["$1", "$2"]
