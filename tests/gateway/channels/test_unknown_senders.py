@@ -130,3 +130,14 @@ def test_a_matrix_message_nested_deeply_leaves_the_others_readable(depth: int) -
     read = decode_lenient(raw.encode(), SyncAnswer)
     assert read.next_batch == "b"
     assert [event.event_id for event in read.rooms.join["!r"].timeline.events] == ["$1", "$2"]
+
+
+@pytest.mark.parametrize("id", ["missing", None, "7", 7.5, True, [7], {"id": 7}])
+@pytest.mark.parametrize("field", ["from", "sender_chat"])
+def test_a_telegram_sender_without_an_id_is_nobody_in_particular(field: str, id: Any) -> None:
+    """A text for the missing id, such as None, could be approved, and all without one would be let in with it."""
+    sender = {"username": "x"} if id == "missing" else {"username": "x", "id": id}
+    update = {"message": {"chat": {"id": 1}, "text": "hi", field: sender}}
+    message = convert_lenient(update, TelegramUpdate).new_message
+    assert message is not None
+    assert message.sender == Sender(username="x")

@@ -163,7 +163,7 @@ class TelegramReceiver:
     def _build_inbound(self, album: Sequence[TelegramMessage], bot: TelegramBot) -> InboundMessage | None:
         message, texts = album[0], [message.readable_text for message in album]
         text = next(filter(None, texts), texts[0])
-        if text is None or message.user.id == bot.id:
+        if text is None or message.chat.id is None or message.user.id == bot.id:
             return None
         self._remember_chat(message.chat)
         to = str(message.chat.id)
