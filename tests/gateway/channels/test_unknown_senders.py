@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openclaw_mcp.core.lenient import convert_lenient, decode_lenient
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
+from openclaw_mcp.gateway.channels.matrix.api import MatrixRefused, client_path
 from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
 from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom, SyncAnswer
 from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms
@@ -141,3 +142,13 @@ def test_a_telegram_sender_without_an_id_is_nobody_in_particular(field: str, id:
     message = convert_lenient(update, TelegramUpdate).new_message
     assert message is not None
     assert message.sender == Sender(username="x")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_name_in_a_matrix_message_leads_to_another_method(name: str) -> None:
+    """The HTTP client would resolve them: a message that answers `..` would ask for the room itself."""
+    with pytest.raises(MatrixRefused):
+        client_path("rooms", "!r:x.y", "event", name)
+    assert (
+        client_path("rooms", "!r:x.y", "event", f"{name}/x") == f"/_matrix/client/v3/rooms/%21r%3Ax.y/event/{name}%2Fx"
+    )
