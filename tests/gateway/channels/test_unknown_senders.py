@@ -1,5 +1,6 @@
 """Whatever strangers send, reading it raises nothing: one odd message must not deafen a channel."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from openclaw_mcp.core.channel import ChannelError
 from openclaw_mcp.core.lenient import convert_lenient, decode_lenient
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
@@ -15,7 +17,8 @@ from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
 from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom, SyncAnswer
 from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms
 from openclaw_mcp.gateway.channels.telegram.messages import TelegramBot, TelegramFile, TelegramUpdate
-from openclaw_mcp.gateway.channels.telegram.updates import _group_albums
+from openclaw_mcp.gateway.channels.telegram.settings import TelegramSettings
+from openclaw_mcp.gateway.channels.telegram.updates import TelegramReceiver, _Connection, _group_albums
 
 from .telegram_server import Entities
 
@@ -152,3 +155,21 @@ def test_no_name_in_a_matrix_message_leads_to_another_method(name: str) -> None:
     assert (
         client_path("rooms", "!r:x.y", "event", f"{name}/x") == f"/_matrix/client/v3/rooms/%21r%3Ax.y/event/{name}%2Fx"
     )
+
+
+@pytest.mark.parametrize("number", [None, "5", [], -3])
+def test_an_update_without_a_number_is_not_fetched_again_at_once(number: Any) -> None:
+    asked: list[Any] = []
+
+    class Api:
+        async def call(self, method: str, kind: Any, **params: Any) -> Any:
+            asked.append(params.get("offset"))
+            assert len(asked) < 5, "it asks without a pause"
+            return convert_lenient([{"update_id": number}], kind) if method == "getUpdates" else True
+
+    async def ignore(message: Any) -> None:
+        return
+
+    receiver = TelegramReceiver(TelegramSettings(), Api(), "main")  # type: ignore[arg-type]
+    with pytest.raises(ChannelError):
+        asyncio.run(receiver._poll(_Connection(TelegramBot(id=1, username="bot"), ignore)))
