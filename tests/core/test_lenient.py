@@ -79,3 +79,26 @@ def test_fields_and_items_of_another_type_are_left_out(value: Any, read: Holder)
 def test_what_lacks_a_field_without_a_default_is_refused(value: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         convert_lenient(value, Numbered)
+
+
+class Nested(Struct, frozen=True):
+    below: "Nested | None" = None
+    text: str = ""
+
+
+def _nest(depth: int, bottom: str) -> bytes:
+    return ('{"below":' * depth + bottom + "}" * depth).encode()
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900, 3000])
+@pytest.mark.parametrize("bottom", ["{}", '{"text":5}'])
+def test_what_is_nested_deeply_does_not_cost_the_others(depth: int, bottom: str) -> None:
+    deep, plain = _nest(depth, bottom), b'{"text":"}] [{ \\" kept"}'
+    read = decode_lenient(b"[" + b",".join([plain, deep, plain, deep, plain]) + b"]", list[Nested])
+    assert [each.text for each in read] == ['}] [{ " kept', "", '}] [{ " kept', "", '}] [{ " kept']
+
+
+@pytest.mark.parametrize("data", [b"[" * 5000, _nest(3000, "{}")[:-1], b"{" * 5000 + b"}" * 5000])
+def test_what_is_nested_deeply_and_no_json_is_an_error(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_struct(data, Nested)

@@ -1,18 +1,24 @@
 """Whatever strangers send, reading it raises nothing: one odd message must not deafen a channel."""
 
+import asyncio
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from openclaw_mcp.core.lenient import convert_lenient
+from openclaw_mcp.core.channel import ChannelError
+from openclaw_mcp.core.lenient import convert_lenient, decode_lenient
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
+from openclaw_mcp.gateway.channels.matrix.api import MatrixRefused, client_path
 from openclaw_mcp.gateway.channels.matrix.events import MatrixEvent
-from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom
+from openclaw_mcp.gateway.channels.matrix.responses import AccountData, JoinedRoom, SyncAnswer
 from openclaw_mcp.gateway.channels.matrix.rooms import MatrixRooms
 from openclaw_mcp.gateway.channels.telegram.messages import TelegramBot, TelegramFile, TelegramUpdate
-from openclaw_mcp.gateway.channels.telegram.updates import _group_albums
+from openclaw_mcp.gateway.channels.telegram.settings import TelegramSettings
+from openclaw_mcp.gateway.channels.telegram.updates import TelegramReceiver, _Connection, _group_albums
 
 from .telegram_server import Entities
 
@@ -99,3 +105,71 @@ def test_any_markdown_becomes_markup_that_telegram_reads(markdown: str) -> None:
     Entities(to_inline_html(markdown))  # which raises what Telegram would say
     html = to_html(markdown)
     assert html is None or "<script" not in html
+
+
+def test_a_message_of_many_wrong_fields_is_read_without_asking_for_each_what_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is read where everything else waits: a message of 64 KB that takes a second, sent often, stops the gateway."""
+    asked: list[Any] = []
+    ask = msgspec.structs.fields
+
+    def count(kind: Any) -> Any:
+        asked.append(kind)
+        return ask(kind)
+
+    monkeypatch.setattr(msgspec.structs, "fields", count)
+    read = convert_lenient({"content": {"m.poll": {"answers": [{"id": 5}] * 1_000}}}, MatrixEvent)
+    assert read.content.poll is not None
+    assert len(read.content.poll.answers) == 1_000
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize("depth", [250, 900, 1500, 3000])
+def test_a_matrix_message_nested_deeply_leaves_the_others_readable(depth: int) -> None:
+    """As a sync that can't be read is asked for again, one such message would end the channel for good."""
+    content = '{"m.new_content":' * depth + '{"body":5}' + "}" * depth
+    events = [f'{{"type":"m.room.message","event_id":"${n}","content":{c}}}' for n, c in ((1, content), (2, "{}"))]
+    raw = f'{{"next_batch":"b","rooms":{{"join":{{"!r":{{"timeline":{{"events":[{",".join(events)}]}}}}}}}}}}'
+    read = decode_lenient(raw.encode(), SyncAnswer)
+    assert read.next_batch == "b"
+    assert [event.event_id for event in read.rooms.join["!r"].timeline.events] == ["$1", "$2"]
+
+
+@pytest.mark.parametrize("id", ["missing", None, "7", 7.5, True, [7], {"id": 7}])
+@pytest.mark.parametrize("field", ["from", "sender_chat"])
+def test_a_telegram_sender_without_an_id_is_nobody_in_particular(field: str, id: Any) -> None:
+    """A text for the missing id, such as None, could be approved, and all without one would be let in with it."""
+    sender = {"username": "x"} if id == "missing" else {"username": "x", "id": id}
+    update = {"message": {"chat": {"id": 1}, "text": "hi", field: sender}}
+    message = convert_lenient(update, TelegramUpdate).new_message
+    assert message is not None
+    assert message.sender == Sender(username="x")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_name_in_a_matrix_message_leads_to_another_method(name: str) -> None:
+    """The HTTP client would resolve them: a message that answers `..` would ask for the room itself."""
+    with pytest.raises(MatrixRefused):
+        client_path("rooms", "!r:x.y", "event", name)
+    assert (
+        client_path("rooms", "!r:x.y", "event", f"{name}/x") == f"/_matrix/client/v3/rooms/%21r%3Ax.y/event/{name}%2Fx"
+    )
+
+
+@pytest.mark.parametrize("number", [None, "5", [], -3])
+def test_an_update_without_a_number_is_not_fetched_again_at_once(number: Any) -> None:
+    asked: list[Any] = []
+
+    class Api:
+        async def call(self, method: str, kind: Any, **params: Any) -> Any:
+            asked.append(params.get("offset"))
+            assert len(asked) < 5, "it asks without a pause"
+            return convert_lenient([{"update_id": number}], kind) if method == "getUpdates" else True
+
+    async def ignore(message: Any) -> None:
+        return
+
+    receiver = TelegramReceiver(TelegramSettings(), Api(), "main")  # type: ignore[arg-type]
+    with pytest.raises(ChannelError):
+        asyncio.run(receiver._poll(_Connection(TelegramBot(id=1, username="bot"), ignore)))

@@ -20,6 +20,7 @@ ADMIT_TIMEOUT: Final = 60.0  # seconds from sending a message to its admission
 POLL_INTERVAL: Final = 1.0  # seconds between two looks at a message that waits its turn; no event announces it
 HISTORY_LIMIT: Final = 200  # messages of a transcript in which the answer to such a message is looked for
 MOST_QUEUED_EVENTS: Final = 1000  # events of one run waiting to be read, after which partial texts are dropped
+MOST_QUEUED_IN_ALL: Final = 10_000  # after which all are dropped but its end, and after twice as many that too
 
 
 def chat_send_params(key: str, message: str, attachments: Sequence[Attachment], contents: Sequence[Any]) -> Json:
@@ -56,8 +57,8 @@ async def follow_remote_run(
         elif event in ("chat", "agent") and type(payload) is dict and payload.get("runId") == run_id:
             read = read_struct(payload, RemoteRunEvent)
             # A later event contains the text of a dropped one; an end, or what a tool made, comes only once.
-            is_dropped = events.qsize() >= MOST_QUEUED_EVENTS and read.is_partial_text
-            if (event == "chat" or read.stream in streams) and not is_dropped:
+            most = MOST_QUEUED_EVENTS if read.is_partial_text else MOST_QUEUED_IN_ALL * (2 if read.is_end else 1)
+            if (event == "chat" or read.stream in streams) and events.qsize() < most:
                 events.put_nowait(read)
 
     unsubscribe = gateway.subscribe(on_event)

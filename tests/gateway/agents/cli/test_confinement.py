@@ -11,6 +11,7 @@ import pytest
 
 from openclaw_mcp.core.model import Caller, Grant, Sender
 from openclaw_mcp.gateway.agents.cli import codex, opencode
+from openclaw_mcp.gateway.agents.cli.codex import _provider_variables
 from openclaw_mcp.gateway.agents.cli.confinement import LONGEST_INSTRUCTIONS
 
 from .gateways import CALLER, DIALECTS, STRANGER, CliHarness, remembered
@@ -418,3 +419,11 @@ def test_no_file_that_cant_be_read_is_passed_over(tmp_path: Path) -> None:
             write(harness.home / file, "{ [")
             assert Path(file).name in harness.failed(caller=caller).message
             assert harness.times_called == 0
+
+
+def test_codex_reads_no_more_of_an_env_file_for_odd_settings(tmp_path: Path) -> None:
+    path = tmp_path / ".env"
+    path.write_text("MY_KEY=1\nOTHER=2\n")
+    providers = {"a": {"env_key": ["OTHER"]}, "b": {"env_key": {"OTHER": 1}}, "c": 5, "d": {"env_key": "MY_KEY"}}
+    assert _provider_variables({"model_providers": providers}, path, {}) == {"MY_KEY": "1"}
+    assert _provider_variables({"model_providers": ["OTHER"]}, path, {}) == {}

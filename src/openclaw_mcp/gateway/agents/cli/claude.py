@@ -149,7 +149,7 @@ class _Event(Struct, frozen=True):
     type: str = ""
     subtype: str = "success"
     session_id: str | None = None
-    parent_tool_use_id: str | None = None
+    parent_tool_use_id: Any = None
     model: str | None = None
     mcp_servers: tuple[_Server, ...] = ()
     event: AnthropicEvent = AnthropicEvent()
@@ -157,7 +157,8 @@ class _Event(Struct, frozen=True):
     usage: _TokenCounts = _TokenCounts()
     total_cost_usd: float | None = None
     cost_usd: float | None = None
-    is_error: bool = False
+    is_error: Any = False
+    """Any value that counts as true: one of another type must not turn a failure into an answer."""
     errors: tuple[Any, ...] = ()
     result: str | None = None
 

@@ -162,7 +162,8 @@ def _codex_home(cli_turn: dialect.CliTurn) -> Path:
 def _provider_variables(settings: Json, path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The variables of the user's `.env` that access to the model needs and the run lacks."""
     providers = object_at(settings, "model_providers").values()
-    keys = {provider.get("env_key") for provider in providers if isinstance(provider, dict)}
+    # A list: a value in the user's file need not be hashable.
+    keys = [provider.get("env_key") for provider in providers if isinstance(provider, dict)]
     needed = {
         name: value
         for name, value in confinement.read_env_file(path).items()

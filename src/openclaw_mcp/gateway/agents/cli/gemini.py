@@ -255,7 +255,8 @@ class _Event(Struct, frozen=True):
     tool_id: str = ""
     parameters: Any = None
     output: Any = None
-    status: str = "success"
+    status: Any = "success"
+    """Any other value, of any type, is a failure."""
     error: str | dialect.CliError | None = None
     message: str | None = None
     stats: _TokenCounts = _TokenCounts()

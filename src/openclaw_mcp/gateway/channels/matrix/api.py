@@ -120,7 +120,9 @@ def _retry_after(response: httpx.Response, answer: _ErrorAnswer) -> float:
 
 
 def client_path(*segments: str, version: str = "v3") -> str:
-    """The path of a method, each segment quoted."""
+    """The path of a method, each segment quoted. Raises MatrixRefused for one that would lead to another method."""
+    if {".", ".."} & set(segments):  # a stranger's message may name these as the message it answers, or as its file
+        raise MatrixRefused("there is no such message, room or file", "M_NOT_FOUND")
     return "/".join([f"/_matrix/client/{version}", *(quote(segment, safe="") for segment in segments)])
 
 

@@ -153,7 +153,7 @@ class MatrixReceiver:
             id=event.event_id,
             address=ChatAddress(channel="matrix", account=self._account, to=room.id, thread=event.thread),
             # No user name: without its server it is not unique, and an allow-list would admit all of that name.
-            sender=Sender(id=event.sender, name=room.display_name(event.sender)),
+            sender=Sender(id=event.sender or None, name=room.display_name(event.sender)),
             chat="direct" if room.is_direct else "group", text=event.text_of(event.content),
             at=event.origin_server_ts, files=() if file is None else (msgspec.to_builtins(file),),
             reply_to=event.reply_to, mentioned=await self._mentions_us(room, event), title=room.name or room.alias,
@@ -208,7 +208,7 @@ class MatrixReceiver:
         except MatrixRefused as exc:
             logger.warning("matrix %s: joining %s failed (%s)", self._account, room_id, exc)
             return
-        if invitation.content.is_direct:
+        if invitation.content.is_direct and inviter:
             await self.add_direct_room(inviter, room_id)
 
     async def add_direct_room(self, user: str, room: str) -> None:

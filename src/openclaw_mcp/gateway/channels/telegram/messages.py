@@ -138,9 +138,9 @@ class TelegramMessage(Struct, frozen=True, kw_only=True, rename={"user": "from"}
         """Who wrote it. For anonymous administrators and channels that is the chat they write for."""
         chat, user = self.sender_chat, self.user
         if chat is not None:
-            return Sender(id=str(chat.id), username=chat.username, name=chat.title)
+            return Sender(id=_sender_id(chat), username=chat.username, name=chat.title)
         name = " ".join(filter(None, (user.first_name, user.last_name)))
-        return Sender(id=str(user.id), username=user.username, name=name or None)
+        return Sender(id=_sender_id(user), username=user.username, name=name or None)
 
     @property
     def reply_to(self) -> str | None:
@@ -209,6 +209,11 @@ class TelegramUpdate(Struct, frozen=True, kw_only=True):
     @property
     def album(self) -> str | None:
         return None if self.new_message is None else self.new_message.media_group_id
+
+
+def _sender_id(sender: TelegramChat | TelegramUser) -> str | None:
+    """None if it has none: no text may stand for it, or one approval would admit all those without an id."""
+    return None if sender.id is None else str(sender.id)
 
 
 def _file(media: TelegramMedia, mime_type: str) -> TelegramFile:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ....core.agent import Attachment
-from ....core.channel import ChannelRefused, ChannelStatus, ChatAddress, InboundMessage, OnMessage
+from ....core.channel import ChannelError, ChannelRefused, ChannelStatus, ChatAddress, InboundMessage, OnMessage
 from ....core.errors import OpenClawError
 from ....core.lenient import decode_lenient
 from ....core.mime import OCTET_STREAM
@@ -101,6 +101,8 @@ class TelegramReceiver:
             asked_again = False
             for group in _group_albums(updates):
                 await self._deliver_updates(group, connection)
+                if group[-1].update_id <= 0:  # it can't be confirmed, so the next answer would have it again at once
+                    raise ChannelError("Telegram sent an update without its number")
                 offset = group[-1].update_id + 1
 
     async def _fetch_updates(self, offset: int | None) -> list[TelegramUpdate]:
@@ -163,7 +165,7 @@ class TelegramReceiver:
     def _build_inbound(self, album: Sequence[TelegramMessage], bot: TelegramBot) -> InboundMessage | None:
         message, texts = album[0], [message.readable_text for message in album]
         text = next(filter(None, texts), texts[0])
-        if text is None or message.user.id == bot.id:
+        if text is None or message.chat.id is None or message.user.id == bot.id:
             return None
         self._remember_chat(message.chat)
         to = str(message.chat.id)
