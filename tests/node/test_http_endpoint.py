@@ -402,6 +402,15 @@ def test_a_stdio_node_that_gets_a_signal_ends_its_commands(tmp_path: Path, numbe
         assert psutil.wait_procs(started, WAIT)[1] == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_node_that_gets_a_signal_closes_what_it_opened(tmp_path: Path, number: int) -> None:
+    with not_ignored(number), running_node(tmp_path) as node:
+        assert list(tmp_path.glob("approvals-*.sock"))
+        node.child.send_signal(number)
+        assert node.child.wait(WAIT) == 0
+    assert list(tmp_path.glob("approvals-*.sock")) == []
+
+
 def test_the_commands_of_a_node_that_is_killed_end_with_it(tmp_path: Path) -> None:
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
     with running_node(tmp_path) as node:
