@@ -81,6 +81,20 @@ def test_a_new_token_counts_at_once_and_is_not_shown(tmp_path: Path) -> None:
         assert ping(node, Authorization=f"Bearer {fresh}").status == 401
 
 
+def test_a_token_that_cannot_be_written_is_one_line_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "mcp-token.txt").mkdir()
+
+    ended = subprocess.run(
+        [OPENCLAW, "node", "token", "--reset", "--state-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == f"openclaw node: {tmp_path / 'mcp-token.txt'} can't be written: Is a directory\n"
+
+
 def test_a_token_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "mcp-token.txt").symlink_to(tmp_path / "elsewhere")
