@@ -85,6 +85,33 @@ def test_a_loop_that_fails_is_logged_and_goes_on(
     ]
 
 
+def test_a_loop_outlives_the_cancellation_of_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loop would end without a word: a cancelled task counts as one that its owner has ended."""
+    monkeypatch.setattr(module, "FIRST_BACK_OFF", 0.01)
+
+    async def scene() -> None:
+        steps = asyncio.Semaphore(0)
+
+        async def step() -> None:
+            steps.release()
+            waited_for: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+
+        async with Tasks("owner") as tasks:
+            loop = tasks.loop(step, name="counting", on_failure="restart")
+            for _ in range(3):
+                await steps.acquire()
+            assert not loop.done()
+        assert loop.cancelled()
+
+    run(scene())
+
+    assert caplog.records[0].getMessage() == "owner: counting failed, next attempt in 0.01 s"
+
+
 def test_work_that_may_not_fail_takes_its_owners_block_down_with_its_own_failure() -> None:
     async def scene() -> None:
         with pytest.raises(Broke):

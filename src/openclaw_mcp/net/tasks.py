@@ -100,7 +100,7 @@ class Tasks:
             if every:
                 await asyncio.sleep(every)
             try:
-                await step()
+                await _cancelled_only_by_us(step)
             except Exception:
                 if on_failure == "crash":
                     raise
@@ -131,6 +131,17 @@ class Tasks:
         self._failure = self._failure or failure
         if self._block is not None:
             self._block.cancel()
+
+
+async def _cancelled_only_by_us(step: Callable[[], Awaitable[object]]) -> None:
+    """A future that something else has cancelled must not end a loop, which would look like the end it was given."""
+    try:
+        await step()
+    except asyncio.CancelledError as exc:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("what it waited for was cancelled") from exc
 
 
 async def finish(work: Coroutine[Any, Any, Result]) -> Result:
