@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.net import tasks as module
 from openclaw_mcp.net.tasks import Tasks, finish, run_all
 
@@ -54,6 +55,21 @@ def test_a_failure_nobody_awaits_is_logged_with_its_owner(caplog: pytest.LogCapt
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.ERROR, "owner: counting failed")
     ]
+
+
+def test_a_failure_that_explains_itself_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async def refuse() -> None:
+            raise StoreFull("the disk is full")
+
+        async with Tasks("owner") as tasks:
+            await asyncio.wait([tasks.spawn(refuse(), name="writing"), tasks.spawn(fail(), name="counting")])
+            await asyncio.sleep(0)
+
+    run(scene())
+
+    lines = {record.getMessage(): record.exc_info is not None for record in caplog.records}
+    assert lines == {"owner: writing failed: the disk is full": False, "owner: counting failed": True}
 
 
 def test_a_loop_that_fails_is_logged_and_goes_on(
