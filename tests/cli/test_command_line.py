@@ -2,17 +2,29 @@
 
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from openclaw_mcp import __version__
+from openclaw_mcp.cli import commands, main
 from openclaw_mcp.cli.commands import COMMANDS
 from tests.running import OPENCLAW
 
 
 def openclaw(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([OPENCLAW, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_names: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["openclaw", "up"])
+    monkeypatch.setattr(commands, "import_module", interrupted)
+
+    assert main() == 130
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])

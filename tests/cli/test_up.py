@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from openclaw_mcp.cli.logging_setup import PrivateLogHandler
 from tests.running import OPENCLAW, process, read_line
 from tests.web_client import rpc, send
 
@@ -473,6 +475,29 @@ print((folder / "gateway.log.1").stat().st_size, oct(log.stat().st_mode & 0o777)
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == [str((5 << 20) - 10), "0o600", "1"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_log_on_a_full_disk_is_reported_once_and_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = PrivateLogHandler(tmp_path / "gateway.log", encoding="utf-8")
+    line = logging.LogRecord("a", logging.INFO, "", 0, "a line", None, None)
+    kept = log.stream
+    with Path("/dev/full").open("w") as full:
+        for _ in range(2):
+            log.stream = full
+            log.emit(line)
+            log.emit(line)
+            log.stream = kept
+            log.emit(line)
+            said = capsys.readouterr().err
+            assert len(said.splitlines()) == 1
+            assert f"{tmp_path / 'gateway.log'} can't be written" in said
+        with contextlib.suppress(OSError):
+            full.close()
+    log.close()
+    assert (tmp_path / "gateway.log").read_text() == "a line\n" * 2
 
 
 def test_a_link_in_the_place_of_the_log_is_not_read_out(tmp_path: Path) -> None:

@@ -40,8 +40,9 @@ class RecordingGuard:
         self.calls: list[str] = []
         self.groups: list[int] = []
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         self.calls.append("prepare")
+        return "mark"
 
     def watch(self, group: int) -> None:
         self.calls.append("watch")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.net import tasks as module
 from openclaw_mcp.net.tasks import Tasks, finish, run_all
 
@@ -56,6 +57,21 @@ def test_a_failure_nobody_awaits_is_logged_with_its_owner(caplog: pytest.LogCapt
     ]
 
 
+def test_a_failure_that_explains_itself_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async def refuse() -> None:
+            raise StoreFull("the disk is full")
+
+        async with Tasks("owner") as tasks:
+            await asyncio.wait([tasks.spawn(refuse(), name="writing"), tasks.spawn(fail(), name="counting")])
+            await asyncio.sleep(0)
+
+    run(scene())
+
+    lines = {record.getMessage(): record.exc_info is not None for record in caplog.records}
+    assert lines == {"owner: writing failed: the disk is full": False, "owner: counting failed": True}
+
+
 def test_a_loop_that_fails_is_logged_and_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +99,33 @@ def test_a_loop_that_fails_is_logged_and_goes_on(
         "owner: counting failed, next attempt in 0.001 s",
         "owner: counting failed, next attempt in 0.002 s",
     ]
+
+
+def test_a_loop_outlives_the_cancellation_of_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loop would end without a word: a cancelled task counts as one that its owner has ended."""
+    monkeypatch.setattr(module, "FIRST_BACK_OFF", 0.01)
+
+    async def scene() -> None:
+        steps = asyncio.Semaphore(0)
+
+        async def step() -> None:
+            steps.release()
+            waited_for: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+
+        async with Tasks("owner") as tasks:
+            loop = tasks.loop(step, name="counting", on_failure="restart")
+            for _ in range(3):
+                await steps.acquire()
+            assert not loop.done()
+        assert loop.cancelled()
+
+    run(scene())
+
+    assert caplog.records[0].getMessage() == "owner: counting failed, next attempt in 0.01 s"
 
 
 def test_work_that_may_not_fail_takes_its_owners_block_down_with_its_own_failure() -> None:

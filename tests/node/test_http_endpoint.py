@@ -81,6 +81,20 @@ def test_a_new_token_counts_at_once_and_is_not_shown(tmp_path: Path) -> None:
         assert ping(node, Authorization=f"Bearer {fresh}").status == 401
 
 
+def test_a_token_that_cannot_be_written_is_one_line_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "mcp-token.txt").mkdir()
+
+    ended = subprocess.run(
+        [OPENCLAW, "node", "token", "--reset", "--state-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == f"openclaw node: {tmp_path / 'mcp-token.txt'} can't be written: Is a directory\n"
+
+
 def test_a_token_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "mcp-token.txt").symlink_to(tmp_path / "elsewhere")
@@ -400,6 +414,15 @@ def test_a_stdio_node_that_gets_a_signal_ends_its_commands(tmp_path: Path, numbe
         child.send_signal(number)
         assert child.wait(WAIT) == 0
         assert psutil.wait_procs(started, WAIT)[1] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_node_that_gets_a_signal_closes_what_it_opened(tmp_path: Path, number: int) -> None:
+    with not_ignored(number), running_node(tmp_path) as node:
+        assert list(tmp_path.glob("approvals-*.sock"))
+        node.child.send_signal(number)
+        assert node.child.wait(WAIT) == 0
+    assert list(tmp_path.glob("approvals-*.sock")) == []
 
 
 def test_the_commands_of_a_node_that_is_killed_end_with_it(tmp_path: Path) -> None:

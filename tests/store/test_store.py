@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from openclaw_mcp.core.errors import StoreDamaged, StoreFull
+from openclaw_mcp.core.errors import OpenClawError, StoreDamaged, StoreFull
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import (
     ConfigChange,
@@ -270,6 +270,17 @@ def test_the_database_is_its_owners_alone(tmp_path: Path) -> None:
                 assert file.stat().st_mode & 0o077 == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["db", "db-live"])
+def test_a_database_file_the_system_refuses_is_an_error_with_its_name(tmp_path: Path, name: str) -> None:
+    if name == "db":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).touch()
+
+    with pytest.raises(OpenClawError, match=f"{tmp_path / name} can't be"):
+        SqlStore(str(tmp_path / "db"))
 
 
 @pytest.mark.parametrize("harm", ["header", "middle", "truncated", "other"])

@@ -12,6 +12,13 @@ STDIO_COMMANDS: dict[tuple[str, ...], str] = {
 
 def main() -> int:
     """Entry point of `openclaw` and `openclaw-mcp`."""
+    try:
+        return _run_command()
+    except KeyboardInterrupt:  # while a command's modules are imported, which takes a second on a busy machine
+        return 130
+
+
+def _run_command() -> int:
     surface = STDIO_COMMANDS.get(tuple(sys.argv[1:])) or _proxy_stdio_module(sys.argv[1:])
     if surface is not None:
         # Here for start-up: a client waits for this process's first answer.

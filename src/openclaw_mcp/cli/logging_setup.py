@@ -9,7 +9,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-from ..net.files import open_to_append
+from ..net.files import StateBroken, open_to_append
 from ..net.state_dir import LOG_FILE
 
 LOG_BYTES: Final = 5 << 20  # of one log file; LOG_BACKUPS older ones stay beside it
@@ -26,10 +26,26 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 class PrivateLogHandler(RotatingFileHandler):
-    """For this user alone, and never written through a link."""
+    """For this user alone, and never written through a link. A disk that is full is reported once, on stderr."""
+
+    _is_failing = False
 
     def _open(self) -> TextIOWrapper:
         return os.fdopen(open_to_append(Path(self.baseFilename)), "a", encoding=self.encoding)
+
+    def flush(self) -> None:
+        """Called with each line; it is what fails when the line can't be written."""
+        super().flush()
+        self._is_failing = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """A record that can't be written: by default, each prints a traceback."""
+        failure = sys.exc_info()[1]
+        if not isinstance(failure, OSError | StateBroken):
+            super().handleError(record)
+        elif not self._is_failing:
+            self._is_failing = True
+            print(f"{self.baseFilename} can't be written: {failure}", file=sys.stderr)
 
 
 def log_to_file(folder: Path, *, verbose: bool) -> None:

@@ -70,7 +70,10 @@ def run(options: "argparse.Namespace") -> int:
 async def _serve(options: "argparse.Namespace") -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means it
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stop.set)
     node = LocalNode(state_dir_path(options.state_dir))
     host = NodeHost(node, port=options.port, gateway=_gateway_link, announce=_announce)

@@ -206,8 +206,9 @@ class GrantIssuer(Protocol):
 class ProcessGuard(Protocol):
     """Ends process groups if this process dies without doing so."""
 
-    def prepare(self) -> None:
-        """To be called before a program is started, so that next to nothing happens between its start and `watch`."""
+    def prepare(self) -> str:
+        """To be called before a program is started, which gets the answer in its environment: it is found by it should
+        this process die before `watch`."""
 
     def watch(self, group: int) -> None: ...
 

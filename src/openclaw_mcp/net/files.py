@@ -45,7 +45,8 @@ def open_private(path: Path, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as exc:
-        broken = _link_error(path) if path.is_symlink() else StateBroken(f"{path} can't be opened: {exc.strerror}")
+        is_link = os.path.islink(path)  # noqa: PTH114 - `path.is_symlink` raises, in the folder of somebody else
+        broken = _link_error(path) if is_link else StateBroken(f"{path} can't be opened: {exc.strerror}")
         raise broken from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

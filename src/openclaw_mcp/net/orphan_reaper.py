@@ -3,29 +3,42 @@
 A child's "signal me when my parent dies" (Linux) reaches only that child, and many servers are started through a
 launcher that has children of its own. So one tiny shell, in a session of its own, reads a pipe of ours and keeps a list
 of groups. When we die, the pipe is closed, and the shell ends every group still on the list.
+
+We may die between the start of a program and the line that names its group. So the shell is told of a start before it
+happens, by a mark that the program gets in its environment, and looks for that mark (Linux).
 """
 
 import contextlib
 import os
+import secrets
 import subprocess
 from typing import Final
 
-from .processes import popen_group
+from .processes import LAUNCH_MARK_VARIABLE, popen_group
 
 GRACE: Final = 2  # seconds between asking a group to end and ending it
 CLOSE_WAIT: Final = 5.0  # seconds the shell may take to notice that it is not needed any more
 
 _SCRIPT: Final = f"""
 trap '' TERM INT HUP
-groups=
+groups= started=
+find_started() {{
+  [ -n "$started" ] || return
+  for file in $(grep -lsF -- "{LAUNCH_MARK_VARIABLE}=$started" /proc/[0-9]*/environ); do
+    file=${{file#/proc/}}; groups="$groups ${{file%/environ}}"
+  done
+}}
 while read -r sign group; do
   case $sign in
-    +) groups="$groups $group" ;;
+    @) started=$group ;;
+    +) groups="$groups $group"; started= ;;
     -) kept=; for each in $groups; do [ "$each" = "$group" ] || kept="$kept $each"; done; groups=$kept ;;
   esac
 done
+find_started
 for group in $groups; do kill -s TERM -- "-$group" 2>/dev/null; done
-[ -z "$groups" ] || sleep {GRACE}
+[ -z "$groups$started" ] || sleep {GRACE}
+find_started
 for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
 """
 
@@ -37,18 +50,23 @@ class OrphanReaper:
         self._groups: set[int] = set()
         self._shell: _Shell | None = None
 
-    def prepare(self) -> None:
-        if self._shell is None:
-            self._shell = _Shell()
+    def prepare(self) -> str:
+        mark = secrets.token_hex(8)
+        line = f"@ {mark}\n"
+        if not self._send_line(line):
+            self._replace_shell(line)
+        return mark
 
     def watch(self, group: int) -> None:
         self._groups.add(group)
-        self._send_line(f"+ {group}\n")
+        if not self._send_line(f"+ {group}\n"):
+            self._replace_shell()
 
     def unwatch(self, group: int) -> None:
         """To be called once a group is gone: its number may soon be another group's."""
         self._groups.discard(group)
-        self._send_line(f"- {group}\n")
+        if not self._send_line(f"- {group}\n") and self._groups:
+            self._replace_shell()
 
     def close(self) -> None:
         """Groups still watched are ended."""
@@ -56,12 +74,15 @@ class OrphanReaper:
         if shell is not None:
             shell.close(CLOSE_WAIT)
 
-    def _send_line(self, line: str) -> None:
-        if self._shell is not None and self._shell.send(line):
-            return
-        if self._groups:
-            self._shell = _Shell()
-            self._shell.send("".join(f"+ {group}\n" for group in self._groups))
+    def _send_line(self, line: str) -> bool:
+        """False when there is no shell. One that is gone is forgotten: the number of its pipe may be another file's."""
+        if self._shell is not None and not self._shell.send(line):
+            self._shell = None
+        return self._shell is not None
+
+    def _replace_shell(self, line: str = "") -> None:
+        self._shell = _Shell()
+        self._shell.send("".join(f"+ {group}\n" for group in self._groups) + line)
 
 
 class _Shell:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RUN_MARK_VARIABLE: Final = "OPENCLAW_RUN"
 """The variable by which processes of a run are found that left its group and lost their parent."""
+LAUNCH_MARK_VARIABLE: Final = "OPENCLAW_LAUNCH"
+"""The variable by which a guard finds a program that was started in the moment we were killed."""
 DRAIN_SECONDS: Final = 0.5  # seconds for what is in the pipes after the exit; an orphan may hold them for ever
 GROUP_POLL: Final = 0.02  # seconds between two checks whether a group is empty: there is no event to wait for
 
@@ -83,7 +85,7 @@ async def start_process(
     """
     try:
         if guard is not None:
-            guard.prepare()
+            env = {**(os.environ if env is None else env), LAUNCH_MARK_VARIABLE: guard.prepare()}
         child = popen_group(
             argv,
             executable=executable,

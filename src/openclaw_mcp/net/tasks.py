@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Literal, Self, TypeVar
 
+from ..core.errors import OpenClawError
+
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
@@ -100,11 +102,12 @@ class Tasks:
             if every:
                 await asyncio.sleep(every)
             try:
-                await step()
-            except Exception:
+                await _cancelled_only_by_us(step)
+            except Exception as exc:
                 if on_failure == "crash":
                     raise
-                logger.exception("%s: %s failed, next attempt in %g s", self._owner, name, back_off)
+                text = f"{self._owner}: {name} failed, next attempt in {back_off:g} s"
+                _log_failure(logging.ERROR, text, exc)
                 await asyncio.sleep(back_off)
                 back_off = min(2 * back_off, MAX_BACK_OFF)
             else:
@@ -121,16 +124,35 @@ class Tasks:
     def _log_if_failed(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            logger.error("%s failed", task.get_name(), exc_info=failure)
+            _log_failure(logging.ERROR, f"{task.get_name()} failed", failure)
 
     def _crash_if_failed(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if task.cancelled() or (failure := task.exception()) is None:
             return
-        logger.critical("%s failed", task.get_name(), exc_info=failure)
+        _log_failure(logging.CRITICAL, f"{task.get_name()} failed", failure)
         self._failure = self._failure or failure
         if self._block is not None:
             self._block.cancel()
+
+
+def _log_failure(level: int, text: str, failure: BaseException) -> None:
+    """A full disk or a taken port says what it is; any other failure is shown with where it happened."""
+    if isinstance(failure, OpenClawError):
+        logger.log(level, "%s: %s", text, failure)
+    else:
+        logger.log(level, "%s", text, exc_info=failure)
+
+
+async def _cancelled_only_by_us(step: Callable[[], Awaitable[object]]) -> None:
+    """A future that something else has cancelled must not end a loop, which would look like the end it was given."""
+    try:
+        await step()
+    except asyncio.CancelledError as exc:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("what it waited for was cancelled") from exc
 
 
 async def finish(work: Coroutine[Any, Any, Result]) -> Result:

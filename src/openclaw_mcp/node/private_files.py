@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..net.files import replace_file
+from ..net.files import write_atomic
 
 CLOCK_TICK_NS: Final = 1_000_000_000  # nanoseconds, far longer than any such clock's tick
 
@@ -50,9 +50,10 @@ def file_stamp(path: Path) -> FileStamp | None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace `path` by a file only its owner can read; a crash leaves the old or the new one, never half."""
+    """Replace `path` by a file only its owner can read; a crash leaves the old or the new one, never half.
+    Raises StateBroken."""
     make_private_folder(path.parent)
-    replace_file(path, data)
+    write_atomic(path, data)
 
 
 def make_private_folder(folder: Path) -> None:

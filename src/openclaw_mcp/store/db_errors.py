@@ -1,6 +1,9 @@
 """Database errors as store errors. The only module that reads driver error codes."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
@@ -27,6 +30,15 @@ RECOVERY = (
 
 def damage_error(location: str, reason: str) -> StoreDamaged:
     return StoreDamaged(f"The database {location} is damaged ({reason}); it was left as it is. To recover: {RECOVERY}.")
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """What the system says of the database's file, as a StoreError."""
+    try:
+        yield
+    except OSError as exc:
+        raise StoreError(f"{path} can't be opened: {exc.strerror}; check the disk and its permissions.") from exc
 
 
 def translate_error(exc: DBAPIError | sqlite3.Error, location: str) -> StoreError | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 
-from ..net.files import lock_file, open_private
+from ..net.files import lock_file, make_private_folder, open_private
 
 
 class ProcessLock(Protocol):
@@ -30,7 +30,7 @@ class FileProcessLock:
     def acquire(self) -> None:
         if self._descriptor is not None:
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(self._folder)
         path = self._folder / self._instance
         while True:
             descriptor = open_private(path, os.O_RDWR | os.O_CREAT)

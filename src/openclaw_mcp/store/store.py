@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError
 
 from ..core.errors import StoreDamaged, StoreError
-from .db_errors import translate_error
+from .db_errors import file_errors, translate_error
 from .engine import READERS, create_database_file, create_engines, is_url, redact_location
 from .integrity import check_integrity
 from .process_lock import AdvisoryProcessLock, FileProcessLock, ProcessLock
@@ -37,8 +37,9 @@ class SqlStore:
         self._path = None if is_url(location) else Path(location)
         checked = True
         if self._path is not None:
-            create_database_file(self._path)
-            checked = check_integrity(self._path)
+            with file_errors(self._path):
+                create_database_file(self._path)
+                checked = check_integrity(self._path)
         self._write_engine, self._read_engine = create_engines(location)
         self.process_lock: ProcessLock = (
             FileProcessLock(self._path, self.instance)

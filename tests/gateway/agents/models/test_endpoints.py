@@ -350,3 +350,33 @@ def test_a_provider_that_reads_slowly_is_waited_for() -> None:
 
     run(work())
     assert sizes[0] > 8_000_000
+
+
+@pytest.mark.parametrize(
+    ("piece", "limit"),
+    [
+        (chunk("x" * 50_000), "2000000 characters"),
+        (b'data: {"choices": [], "filling": "' + b"x" * 1_000_000 + b'"}\n\n', "134217728 bytes"),
+    ],
+    ids=["text", "anything else"],
+)
+def test_an_answer_without_an_end_is_given_up(piece: bytes, limit: str) -> None:
+    """Each delta holds the whole text: without a bound, one such answer stops the gateway for everybody."""
+    sent = 0
+
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await request(reader)
+        writer.write(STREAM + b"\r\n")
+        while sent < 200_000_000:
+            writer.write(piece)
+            await writer.drain()
+            sent += len(piece)
+
+    async def work() -> str:
+        async with served(scenario) as port:
+            agent = agent_at(f"http://127.0.0.1:{port}/v1", retries=3)
+            return (await failed(agent)).message
+
+    assert f"its answer is longer than {limit}" in run(work())
+    assert sent < 200_000_000

@@ -96,3 +96,23 @@ def test_an_answer_ends_when_its_provider_says_so() -> None:
     answer = reader.answer()
     assert answer is not None
     assert (answer.parts, answer.stop, answer.usage.input) == ((TextPart("all"),), "stop", 3)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "progress", "delta": "half", "index": None, "message": []},
+        {"type": "content_block_stop", "index": None},
+        {"type": None},
+        None,
+        [1],
+        7,
+    ],
+)
+def test_an_event_that_is_no_part_of_an_answer_is_passed_over_whatever_it_holds(event: object) -> None:
+    """Anthropic's API may send new kinds of events at any time; clients have to ignore those they do not know."""
+    reader = AnthropicReader("x/y")
+
+    assert list(reader.read(msgspec.json.encode(event))) == []
+    with pytest.raises(ValueError, match="index"):
+        reader.read(b'{"type": "content_block_delta", "index": null, "delta": {"type": "text_delta", "text": "x"}}')

@@ -123,6 +123,14 @@ def _blocks(parts: Iterable[MessagePart], origin: str) -> Iterator[Json]:
 
 
 _decode = msgspec.json.Decoder(AnthropicEvent).decode
+READ_EVENTS: Final = (
+    "error", "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop",
+)  # fmt: skip
+"""The events an answer is made of. Others may come at any time, the API says, and have fields of any type."""
+
+
+def _is_of_use(event: object) -> bool:
+    return isinstance(event, dict) and event.get("type") in READ_EVENTS
 
 
 class AnthropicReader:
@@ -137,7 +145,12 @@ class AnthropicReader:
         self._counts: dict[str, float] = {}
 
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
-        event = _decode(data)
+        try:
+            event = _decode(data)
+        except msgspec.ValidationError:
+            if _is_of_use(msgspec.json.decode(data)):
+                raise
+            return ()
         match event:
             case AnthropicEvent(type="error"):
                 raise error_from_stream({"error": event.error})

@@ -14,6 +14,9 @@ from .request_body import RequestBody
 MAX_CONNECTIONS: Final = 1000  # at once; sessions beyond it wait for one, within their run's own time
 MAX_IDLE_CONNECTIONS: Final = 64  # idle ones of one provider, for the next turns
 MAX_EVENT_BYTES: Final = 16 << 20  # bytes; one event holds a few words, or an answer that did not stream
+MAX_ANSWER_BYTES: Final = 128 << 20  # bytes of all events of one answer; the longest answers of models have a third
+MAX_ANSWER_LENGTH: Final = 2_000_000  # characters of text and thoughts in one answer, four times the longest of models:
+# clients get the whole text with each delta, so one without an end would leave us no time for anything else
 MAX_ERROR_BODY: Final = 64 << 10  # bytes read of an answer that is an error
 HTTP_OK: Final = 200
 HEADERS: Final = {
@@ -77,8 +80,14 @@ class ModelHttpClient:
 
 
 async def _read_answer(response: HttpConnection, reader: AnswerReader, on_delta: Callable[[AnswerDelta], None]) -> None:
+    size = length = 0
+
     def handle(data: bytes) -> None:
+        nonlocal length
         for delta in parse_event(reader, data):
+            length += len(delta.text)
+            if length > MAX_ANSWER_LENGTH:
+                raise _endless_error(f"{MAX_ANSWER_LENGTH} characters")
             on_delta(delta)
 
     try:
@@ -87,6 +96,9 @@ async def _read_answer(response: HttpConnection, reader: AnswerReader, on_delta:
             return
         stream = SseParser(limit=MAX_EVENT_BYTES)
         while data := await response.read():
+            size += len(data)
+            if size > MAX_ANSWER_BYTES:
+                raise _endless_error(f"{MAX_ANSWER_BYTES} bytes")
             for event in stream.feed(data):
                 if event.data:
                     handle(event.data)
@@ -104,6 +116,10 @@ def parse_event(reader: AnswerReader, data: bytes) -> tuple[AnswerDelta, ...]:
 
 def _incomplete_error() -> ModelError:
     return ModelError("the answer broke off in the middle", kind="dropped")
+
+
+def _endless_error(limit: str) -> ModelError:
+    return ModelError(f"its answer is longer than {limit}", kind="bad_request")
 
 
 def _redact_key(key: str | None, error: ModelError) -> ModelError:
