@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ....core.agent import Usage
-from ....core.lenient import decode_struct
+from ....core.lenient import read_struct
 from ....core.model import Json
 from .errors import error_from_stream
 from .lru import LruCache
@@ -124,29 +124,33 @@ def _block(part: TextPart | ImagePart) -> Json:
     return {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{encode_image(part)}"}}
 
 
+# A chunk of another structure is an error, and the model is asked again: an answer with a hole would count as whole.
+# Texts of another type are passed over: some servers send a list or an object where there is none.
+
+
 class _Function(Struct, frozen=True):
-    name: str | None = None
+    name: Any = None
     arguments: Any = None
 
 
 class _CallPiece(Struct, frozen=True):
-    index: int | str | None = None
-    id: str | None = None
+    index: Any = None
+    id: Any = None
     function: _Function | None = None
 
 
 class _Delta(Struct, frozen=True):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    content: Any = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
     tool_calls: tuple[_CallPiece, ...] | None = None
 
 
 class _Choice(Struct, frozen=True):
     delta: _Delta | None = None
     message: _Delta | None = None
-    finish_reason: str | None = None
+    finish_reason: Any = None
 
 
 class _PromptDetails(Struct, frozen=True):
@@ -166,8 +170,12 @@ class _TokenCounts(Struct, frozen=True):
 
 class _Chunk(Struct, frozen=True):
     error: Any = None
-    usage: _TokenCounts | None = None
+    usage: Any = None
     choices: tuple[_Choice, ...] | None = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk | str | int | float | bool | list[Any] | None).decode
+"""What is no object holds nothing of the answer."""
 
 
 class _PartialCall(Struct):
@@ -176,6 +184,10 @@ class _PartialCall(Struct):
     id: str = ""
     name: str = ""
     arguments: list[str] = []
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 class OpenAIReader:
@@ -194,24 +206,28 @@ class OpenAIReader:
     def read(self, data: bytes) -> Iterable[AnswerDelta]:
         if data.strip() == b"[DONE]":
             return ()
-        chunk = decode_struct(data, _Chunk)
+        chunk = _decode_chunk(data)
+        if not isinstance(chunk, _Chunk):
+            return ()
         if chunk.error:
             raise error_from_stream(chunk.error)
-        if chunk.usage is not None:
-            self._usage = chunk.usage.to_usage()
+        if isinstance(chunk.usage, dict):
+            self._usage = read_struct(chunk.usage, _TokenCounts).to_usage()
         deltas: list[AnswerDelta] = []
         for choice in chunk.choices or ():
             deltas += self._read_delta(choice.delta or choice.message or _Delta())
             if choice.finish_reason:
-                self._stop = STOPS.get(choice.finish_reason, "stop")
+                self._stop = STOPS.get(str(choice.finish_reason), "stop")
         return deltas
 
     def _read_delta(self, delta: _Delta) -> Iterator[AnswerDelta]:
-        if thought := delta.reasoning_content or delta.reasoning:
+        thought = delta.reasoning_content or delta.reasoning
+        if thought and isinstance(thought, str):
             self._thinking.append(thought)
             yield AnswerDelta(thought, is_thinking=True)
         self._has_refusal = self._has_refusal or bool(delta.refusal)
-        if text := delta.content or delta.refusal:
+        text = delta.content or delta.refusal
+        if text and isinstance(text, str):
             self._text.append(text)
             yield AnswerDelta(text)
         for piece in delta.tool_calls or ():
@@ -219,14 +235,15 @@ class OpenAIReader:
 
     def _add_call(self, piece: _CallPiece) -> None:
         """Pieces of one call share an index; some servers give every whole call the same one, or none."""
-        index = piece.index if piece.index is not None else piece.id
+        id = _text_or_none(piece.id)
+        index = piece.index if isinstance(piece.index, int | str) else id
         call = self._calls_by_index.get(index)
-        if call is None or (piece.id and call.id and piece.id != call.id):
+        if call is None or (id and call.id and id != call.id):
             call = self._calls_by_index[index] = _PartialCall()
             self._calls.append(call)
         function = piece.function or _Function()
-        call.id = call.id or piece.id or ""
-        call.name = call.name or function.name or ""
+        call.id = call.id or id or ""
+        call.name = call.name or _text_or_none(function.name) or ""
         if written := function.arguments:
             call.arguments.append(written if isinstance(written, str) else _encode(written).decode())
 

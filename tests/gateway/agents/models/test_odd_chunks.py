@@ -1,0 +1,38 @@
+"""Chunks of an OpenAI-compatible server in odd forms: a hole in an answer is an error, an odd text is not."""
+
+import msgspec
+import pytest
+
+from openclaw_mcp.gateway.agents.models.openai import OpenAIReader
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": "x"},
+        {"choices": [5]},
+        {"choices": [{"delta": "x"}]},
+        {"choices": [{"delta": {"tool_calls": "x"}}]},
+        {"choices": [{"delta": {"tool_calls": [{"function": "x"}]}}]},
+    ],
+)
+def test_a_chunk_of_another_structure_is_an_error(chunk: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        OpenAIReader("origin").read(msgspec.json.encode(chunk))
+
+
+@pytest.mark.parametrize("odd", [5, [], {}, True])
+def test_a_text_of_another_type_is_passed_over(odd: object) -> None:
+    reader = OpenAIReader("origin")
+    for delta in ({"content": odd, "reasoning": odd}, {"content": "hello"}):
+        reader.read(msgspec.json.encode({"choices": [{"delta": delta}], "usage": odd}))
+    reader.read(b'{"choices": [{"delta": {}, "finish_reason": "stop"}]}')
+
+    answer = reader.answer()
+    assert answer is not None
+    assert [getattr(part, "text", None) for part in answer.parts] == ["hello"]
+
+
+@pytest.mark.parametrize("data", [b"5", b"null", b'"x"', b"[1]"])
+def test_what_is_no_object_holds_nothing_of_the_answer(data: bytes) -> None:
+    assert not list(OpenAIReader("origin").read(data))
