@@ -43,6 +43,12 @@ def has_bearer_token(headers: Mapping[str, str], token: bytes) -> bool:
 async def read_body(receive: Receive, max_bytes: int = MAX_BODY, *, timeout: float | None = None) -> bytes:
     """The whole body; `timeout` is for what does not come with the headers. Raises BodyRefused."""
     event = await receive()
+    if (
+        event["type"] == "http.request"
+        and not event.get("more_body")
+        and len(body := event.get("body", b"")) <= max_bytes
+    ):
+        return bytes(body)  # nearly every request
     if event.get("more_body"):
         try:
             async with asyncio.timeout(timeout):

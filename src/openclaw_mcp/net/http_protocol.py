@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from .flow_control import ReadFlowControl
 from .http_limits import STAGE_BODY, STAGE_HEAD, STAGE_SILENT, BoundedConfig, evict_connections
 from .peers import peer_key
+from .response_sender import ResponseSender
 from .upgrades import is_websocket_request, strip_upgrade
 from .write_coalescing import coalesce_writes
 
@@ -47,8 +48,7 @@ class BoundedHttp(HttpToolsProtocol):
     _bytes_left = 0  # bytes that may still come before the head, or the next piece of the body, is whole
     _between_requests = True
     _input_closed = False  # refused, ended, or another protocol's
-    _unparsed = b""  # received behind requests that wait for their turn; from `_unparsed_offset` on not parsed yet
-    _unparsed_offset = 0
+    _unparsed, _unparsed_offset = b"", 0  # received behind requests that wait for their turn; from there on not parsed
     _drops_input = False  # ended, and still read: what comes is dropped
     _dropped_bytes = 0
     _body_bytes = 0
@@ -298,7 +298,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._active_cycle = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, lambda scope, receive, _: app(scope, receive, ResponseSender(cycle)))
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1

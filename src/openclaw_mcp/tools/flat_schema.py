@@ -85,13 +85,18 @@ def _compile_object(schema: dict[str, Any], level: int) -> Accepts | None:
     if len(known) < len(checks):
         return None
 
+    most, other_check = max(FEW_VALUES, len(known)), _is_scalar if others else _is_nothing
+
     def accepts(value: Any) -> bool:
-        if type(value) is not dict or len(value) > max(FEW_VALUES, len(known)):
+        if type(value) is not dict or len(value) > most:
             return False
-        other_check = _is_scalar if others else _is_nothing
-        return all(name in value for name in required) and all(
-            known.get(name, other_check)(item) for name, item in value.items()
-        )
+        for name in required:
+            if name not in value:
+                return False
+        for name, item in value.items():  # noqa: SIM110  (a generator would cost as much as the check)
+            if not known.get(name, other_check)(item):
+                return False
+        return True
 
     return accepts
 

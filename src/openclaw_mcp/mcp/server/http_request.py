@@ -292,6 +292,12 @@ def _accepts_stream(accept: str | None) -> bool:
 async def _send_body(
     send: Send, body: bytes, *, status: int = 200, headers: HeaderList = (), content_type: bytes = b"application/json"
 ) -> None:
+    send_whole = getattr(send, "send_whole", None)  # of our own web server
+    if send_whole is not None:
+        extra = b"".join(b"%b: %b\r\n" % pair for pair in headers) if headers else b""
+        head = b"content-type: %b\r\ncontent-length: %d\r\n%b" % (content_type, len(body), extra)
+        if send_whole(status, head, body):
+            return
     listed = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
