@@ -20,8 +20,8 @@ class ResponseSender:
     def __call__(self, message: Any) -> Awaitable[None]:
         return self._cycle.send(message)
 
-    def send_whole(self, status: int, head: bytes, body: bytes) -> bool:
-        """Send `head`, lines each with its end, and the body after it. False: the answer must be sent as messages."""
+    def send_whole(self, status: int, content_type: bytes, body: bytes) -> bool:
+        """Send an answer with no other headers. False: it must be sent as messages."""
         cycle = self._cycle
         if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
             return False
@@ -29,7 +29,8 @@ class ResponseSender:
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        cycle.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], head, body))
+        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (STATUS_LINE[status], content_type, len(body))
+        cycle.transport.write(head + body)
         cycle.message_event.set()
         cycle.on_response()
         return True

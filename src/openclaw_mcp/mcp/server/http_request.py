@@ -9,6 +9,7 @@ from ...core.model import Caller
 from ...net import asgi
 from ...net.asgi import Receive, Scope, Send
 from ...net.periodic_sweep import PeriodicSweep
+from ...net.response_sender import ResponseSender
 from ...net.tasks import Tasks
 from ...protocol import header_params, jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcId, JsonRpcRequest, JsonRpcResponse
@@ -292,12 +293,9 @@ def _accepts_stream(accept: str | None) -> bool:
 async def _send_body(
     send: Send, body: bytes, *, status: int = 200, headers: HeaderList = (), content_type: bytes = b"application/json"
 ) -> None:
-    send_whole = getattr(send, "send_whole", None)  # of our own web server
-    if send_whole is not None:
-        extra = b"".join(b"%b: %b\r\n" % pair for pair in headers) if headers else b""
-        head = b"content-type: %b\r\ncontent-length: %d\r\n%b" % (content_type, len(body), extra)
-        if send_whole(status, head, body):
-            return
+    # Without headers of its own, whose values uvicorn checks on the usual way.
+    if not headers and isinstance(send, ResponseSender) and send.send_whole(status, content_type, body):
+        return
     listed = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
