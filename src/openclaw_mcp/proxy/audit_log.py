@@ -5,10 +5,12 @@ import logging
 import os
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
+from msgspec import Struct
 
 from ..core.errors import BadRequest
 from ..net.files import StateBroken, open_to_append
@@ -81,8 +83,7 @@ class ProxyAuditLog:
                 )
                 self._dropped += 1
         if self._dropped:
-            note: dict[str, Any] = {"time": _format_time(time.time()), "dropped": self._dropped}
-            lines.append(_encode(note))
+            lines.append(_encode(_DroppedLine(_format_time(time.time()), self._dropped)))
             self._dropped = 0
         return b"".join(line + b"\n" for line in lines)
 
@@ -95,21 +96,50 @@ class ProxyAuditLog:
             self._dropped += data.count(b"\n")
 
 
+class _AuditLine(Struct, frozen=True):
+    """A call as its line has it."""
+
+    time: str
+    session: str | None
+    tool: str
+    caller: str
+    outcome: str
+    milliseconds: float
+    sent: int | None
+    received: int | None
+
+
+class _DroppedLine(Struct, frozen=True):
+    """Says how many lines are missing before it."""
+
+    time: str
+    dropped: int
+
+
 def _format_record(record: AuditRecord) -> bytes:
     traffic = record.traffic
     return _encode(
-        {
-            "time": _format_time(record.at + record.milliseconds / 1000),
-            "session": None if record.session is None else session_digest(record.session),
-            "tool": record.tool[:200],
-            "caller": record.caller,
-            "outcome": record.outcome,
-            "milliseconds": round(record.milliseconds, 3),
-            "sent": traffic.sent if traffic else None,
-            "received": traffic.received if traffic else None,
-        }
+        _AuditLine(
+            time=_format_time(record.at + record.milliseconds / 1000),
+            session=None if record.session is None else _cached_digest(record.session),
+            tool=record.tool[:200],
+            caller=record.caller,
+            outcome=record.outcome,
+            milliseconds=round(record.milliseconds, 3),
+            sent=traffic.sent if traffic else None,
+            received=traffic.received if traffic else None,
+        )
     )
 
 
+_cached_digest = lru_cache(maxsize=1024)(session_digest)
+
+
 def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    milliseconds = round(seconds * 1000)
+    return f"{_format_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _format_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -137,7 +138,9 @@ class ProxyState:
                 deadlines=self._deadlines,
                 check_arguments=session.registration.validate,
             )
-            entry = _SessionEntry(SessionServer(McpServer(_INFO, dispatcher), caller), registry)
+            cancel_elsewhere = partial(self.engine.cancel_remote_request, session)
+            server = SessionServer(McpServer(_INFO, dispatcher), caller, cancel_elsewhere=cancel_elsewhere)
+            entry = _SessionEntry(server, registry)
             self._servers[session] = entry
             if len(self._servers) > MAX_IDLE_SERVERS:
                 self._drop_idle_servers()

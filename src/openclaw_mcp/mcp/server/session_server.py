@@ -28,11 +28,13 @@ _ALLOW_GET_POST = ((b"allow", b"GET, POST"),)
 class SessionServer:
     """One server, the requests it is serving, and its open streams."""
 
-    __slots__ = ("_calls", "_closed", "_streams", "active_requests", "caller", "server")
+    __slots__ = ("_calls", "_closed", "_streams", "active_requests", "caller", "cancel_elsewhere", "server")
 
-    def __init__(self, server: McpServer, caller: Caller) -> None:
+    def __init__(self, server: McpServer, caller: Caller, *, cancel_elsewhere: CancelElsewhere) -> None:
         self.server = server
         self.caller = caller
+        self.cancel_elsewhere = cancel_elsewhere
+        """Gets the requests that a client cancels and that are not served here."""
         self.active_requests = 0
         """Requests being served."""
         self._calls: dict[tuple[str, JsonRpcId], asyncio.Task[Any]] = {}
@@ -136,12 +138,11 @@ async def serve(
     request_server: SingleRequestServer,
     client: str | None,
     assign_session_id: bool,
-    cancel_elsewhere: CancelElsewhere,
 ) -> None:
     """Serve one request. Raises HttpRefusal.
 
     `client` tells requests of one handshake-era client from another's; with `assign_session_id`, a client that has no
-    such name gets one with `initialize`. A request it cancels that is not served here is given to `cancel_elsewhere`.
+    such name gets one with `initialize`.
     """
     session_server.active_requests += 1
     try:
@@ -164,19 +165,17 @@ async def serve(
                 await session_server.serve_request(client, message, headers, reply, request_server)
             else:
                 if isinstance(message, JsonRpcNotification) and client is not None:
-                    _handle_cancellation(session_server, client, message, cancel_elsewhere)
+                    _handle_cancellation(session_server, client, message)
                 await send_status(send, 202)
     finally:
         session_server.active_requests -= 1
 
 
-def _handle_cancellation(
-    session_server: SessionServer, client: str, message: JsonRpcNotification, cancel_elsewhere: CancelElsewhere
-) -> None:
+def _handle_cancellation(session_server: SessionServer, client: str, message: JsonRpcNotification) -> None:
     id = message.params.get("requestId")
     if (
         message.method == "notifications/cancelled"
         and isinstance(id, str | int)
         and not session_server.cancel(client, id)
     ):
-        cancel_elsewhere(client, id)
+        session_server.cancel_elsewhere(client, id)

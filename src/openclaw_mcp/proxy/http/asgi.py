@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import MutableMapping
-from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -80,7 +79,6 @@ class ProxyAsgi:
                     request_server=self._inline,
                     client=client,
                     assign_session_id=by_path,
-                    cancel_elsewhere=partial(state.engine.cancel_remote_request, session),
                 )
             finally:
                 session.active_requests -= 1
