@@ -103,9 +103,13 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_if_exists(path: Path) -> bytes | None:
-    """The file's bytes; None when there is none."""
+    """The file's bytes, also through a link; None when there is none. Raises StateBroken, for a pipe or device too."""
     with _state_errors(path, "read"), suppress(FileNotFoundError):
-        return path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | (_SAFE_FLAGS & ~getattr(os, "O_NOFOLLOW", 0)))
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # to read it could last for ever
+                raise StateBroken(f"{path} is no file; move it away")
+            return file.read()
     return None
 
 
