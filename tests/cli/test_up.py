@@ -189,6 +189,22 @@ def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
         assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
 
 
+@pytest.mark.parametrize("command", [("up", "--detach", *ANY_PORT), ("demo",)], ids=["up", "demo"])
+def test_nothing_is_imported_from_the_folder_it_is_started_in(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """That folder may be anybody's project."""
+    here, state = tmp_path / "here", tmp_path / "state"
+    here.mkdir()
+    for name in ("openclaw_mcp", "msgspec", "uvicorn", "sqlalchemy", "psutil"):
+        (here / f"{name}.py").write_text(f"open({str(here / 'imported')!r}, 'a').write(__name__)")
+    settings = {**os.environ, "HOME": str(tmp_path)}
+    command = (OPENCLAW, *command, "--state-dir", str(state))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=here, env=settings, check=False)
+    openclaw("down", state)
+
+    assert not (here / "imported").exists()
+    assert done.returncode == 0, done.stderr
+
+
 @contextlib.contextmanager
 def all_ended(home: str) -> Iterator[None]:
     """Whatever has this home is gone afterwards, with all it started: once more would be once more for ever."""

@@ -1,5 +1,6 @@
 """Programs that outlive us when we are killed: none does, whenever it happens."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from openclaw_mcp.net.orphan_reaper import OrphanReaper
-from openclaw_mcp.net.processes import popen_group
+from openclaw_mcp.net.orphan_reaper import GRACE, OrphanReaper
+from openclaw_mcp.net.processes import ProcessStartError, popen_group, start_process
 
 WAIT = 20.0
 
@@ -68,6 +69,17 @@ def test_the_pipe_of_a_shell_that_is_gone_is_not_written_to(tmp_path: Path) -> N
         for child in children:
             child.kill()
             child.wait()
+
+
+def test_after_a_program_that_could_not_be_started_nothing_is_waited_for() -> None:
+    reaper = OrphanReaper()
+    with pytest.raises(ProcessStartError):
+        asyncio.run(start_process(["/no/such/program"], guard=reaper))
+
+    begin = time.monotonic()
+    reaper.close()
+
+    assert time.monotonic() - begin < GRACE
 
 
 def _ends(child: "subprocess.Popen[bytes]") -> bool:

@@ -50,7 +50,7 @@ def _ensure_system(folder: Path) -> Iterator[tuple[Path, UpState]]:
         return
     print("openclaw is not up, so one is started for the demo and stopped after it.\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="openclaw-demo-") as temporary:
-        program = (sys.executable, "-m", "openclaw_mcp")
+        program = (sys.executable, "-P", "-m", "openclaw_mcp")  # -P: imports nothing from the folder we are in
         state = ("--state-dir", temporary)
         subprocess.run([*program, "up", "--detach", *ANY_PORT_ARGS, *state], stdout=subprocess.DEVNULL, check=True)
         try:

@@ -82,7 +82,8 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
     """Start it again without a terminal, and wait until it answers or reports why it can't."""
     error_file = folder / ERROR_FILE
     with os.fdopen(open_new(error_file), "wb") as stderr:
-        argv = [sys.executable, "-m", "openclaw_mcp", *_foreground_args(options, folder)]
+        # -P: it must not import what lies in the folder it is started in.
+        argv = [sys.executable, "-P", "-m", "openclaw_mcp", *_foreground_args(options, folder)]
         child = popen_group(argv, stderr=stderr)
     end = time.monotonic() + START_TIMEOUT
     while time.monotonic() < end and child.poll() is None:

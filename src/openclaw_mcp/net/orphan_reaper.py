@@ -70,6 +70,7 @@ class OrphanReaper:
 
     def close(self) -> None:
         """Groups still watched are ended."""
+        self._send_line("@\n")  # no start is under way: the last one may have failed, and its mark be waited for
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close(CLOSE_WAIT)

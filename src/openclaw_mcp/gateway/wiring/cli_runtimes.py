@@ -116,4 +116,4 @@ def _server_command() -> tuple[str, ...]:
     if found is not None:
         return (found,)
     start = "import sys; from openclaw_mcp.cli.remoteclaw import main; sys.exit(main())"
-    return (sys.executable, "-c", start)
+    return (sys.executable, "-P", "-c", start)  # -P: imports nothing from the agent's folder

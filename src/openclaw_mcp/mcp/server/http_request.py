@@ -68,7 +68,11 @@ class HttpReply:
             if not self._is_streaming:
                 self._is_streaming = True
                 start = {"type": "http.response.start", "status": 200, "headers": [*_STREAM, *self._headers]}
-                await self.send(start)
+                try:
+                    await self.send(start)
+                except asyncio.CancelledError:  # while it waited for a client that does not read: nothing was sent
+                    self._is_streaming = False
+                    raise
             await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def send_result(self, result: mcp.McpResult) -> None:

@@ -107,7 +107,7 @@ class McpSession:
             self._streams.pop(stream.name, None)
             await reply.finish(only, 200)
         elif stream.is_empty:  # the client has cancelled it
-            await send_status(reply.send, 202)
+            await reply.end_without_result()
         else:
             if self.peer.version >= PRIMED_SINCE:
                 await reply.send_raw(f"id: {stream.name}_0\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode())

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from openclaw_mcp.gateway.agents.models.messages import ToolCallPart
 from openclaw_mcp.gateway.agents.models.openai import OpenAIReader
 
 
@@ -31,6 +32,38 @@ def test_a_text_of_another_type_is_passed_over(odd: object) -> None:
     answer = reader.answer()
     assert answer is not None
     assert [getattr(part, "text", None) for part in answer.parts] == ["hello"]
+
+
+@pytest.mark.parametrize("odd", [5, ["x"], {"x": 1}, True])
+def test_a_text_of_another_type_does_not_hide_the_one_beside_it(odd: object) -> None:
+    reader = OpenAIReader("origin")
+    delta = {"content": odd, "refusal": "no", "reasoning_content": odd, "reasoning": "why"}
+
+    read = list(reader.read(msgspec.json.encode({"choices": [{"delta": delta}]})))
+
+    assert [(each.text, each.is_thinking) for each in read] == [("why", True), ("no", False)]
+
+
+def test_a_text_in_parts_is_read() -> None:
+    """As Mistral's models that think send it."""
+    reader = OpenAIReader("origin")
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    content = [thought, {"type": "text", "text": "good "}, {"type": "text", "text": "day"}, "odd", 5]
+
+    read = list(reader.read(msgspec.json.encode({"choices": [{"delta": {"content": content}}]})))
+
+    assert [each.text for each in read] == ["good day"]
+
+
+def test_pieces_of_a_call_belong_together_though_their_index_has_a_point() -> None:
+    reader = OpenAIReader("origin")
+    for id, name, arguments in (("a", "look", '{"at":'), (None, None, "1}")):
+        piece = {"index": 0.0, "id": id, "function": {"name": name, "arguments": arguments}}
+        reader.read(msgspec.json.encode({"choices": [{"delta": {"tool_calls": [piece]}, "finish_reason": "stop"}]}))
+
+    answer = reader.answer()
+    assert answer is not None
+    assert answer.parts == (ToolCallPart("a", "look", '{"at":1}'),)
 
 
 @pytest.mark.parametrize("data", [b"5", b"null", b'"x"', b"[1]"])

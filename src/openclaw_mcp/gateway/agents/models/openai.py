@@ -186,8 +186,15 @@ class _PartialCall(Struct):
     arguments: list[str] = []
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _read_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _read_content(value: object) -> str:
+    """Mistral's models that think send a list of parts, in which their thoughts have no `text`."""
+    if isinstance(value, list):
+        return "".join(_read_text(part.get("text")) for part in value if isinstance(part, dict))
+    return _read_text(value)
 
 
 class OpenAIReader:
@@ -198,7 +205,7 @@ class OpenAIReader:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[_PartialCall] = []
-        self._calls_by_index: dict[int | str | None, _PartialCall] = {}
+        self._calls_by_index: dict[float | str, _PartialCall] = {}
         self._stop: StopKind | None = None
         self._has_refusal = False
         self._usage = Usage()
@@ -221,13 +228,11 @@ class OpenAIReader:
         return deltas
 
     def _read_delta(self, delta: _Delta) -> Iterator[AnswerDelta]:
-        thought = delta.reasoning_content or delta.reasoning
-        if thought and isinstance(thought, str):
+        if thought := _read_text(delta.reasoning_content) or _read_text(delta.reasoning):
             self._thinking.append(thought)
             yield AnswerDelta(thought, is_thinking=True)
         self._has_refusal = self._has_refusal or bool(delta.refusal)
-        text = delta.content or delta.refusal
-        if text and isinstance(text, str):
+        if text := _read_content(delta.content) or _read_text(delta.refusal):
             self._text.append(text)
             yield AnswerDelta(text)
         for piece in delta.tool_calls or ():
@@ -235,15 +240,15 @@ class OpenAIReader:
 
     def _add_call(self, piece: _CallPiece) -> None:
         """Pieces of one call share an index; some servers give every whole call the same one, or none."""
-        id = _text_or_none(piece.id)
-        index = piece.index if isinstance(piece.index, int | str) else id
+        id = _read_text(piece.id)
+        index = piece.index if isinstance(piece.index, int | float | str) else id
         call = self._calls_by_index.get(index)
         if call is None or (id and call.id and id != call.id):
             call = self._calls_by_index[index] = _PartialCall()
             self._calls.append(call)
         function = piece.function or _Function()
-        call.id = call.id or id or ""
-        call.name = call.name or _text_or_none(function.name) or ""
+        call.id = call.id or id
+        call.name = call.name or _read_text(function.name)
         if written := function.arguments:
             call.arguments.append(written if isinstance(written, str) else _encode(written).decode())
 
