@@ -73,11 +73,11 @@ async def fill(store: SqlStore, n_sessions: int, n_messages: int) -> None:
         chunk = [
             {
                 "session": session, "epoch": 1, "seq": seq, "uid": f"{session}-{seq}", "at": begun + seq,
-                "role": "user" if seq % 2 else "assistant", "body": '{"role":"user","content":"' + said + '"}',
-                "text": said,
+                "role": "user" if seq % 2 else "assistant", "body": '{"role":"user","content":"' + text + '"}',
+                "text": text,
             }
             for session, seq in places[first : first + BATCH]
-            for said in (" ".join(WORDS[(seq + n) % len(WORDS)] for n in range(8)),)
+            for text in (" ".join(WORDS[(seq + n) % len(WORDS)] for n in range(8)),)
         ]  # fmt: skip
         await store.write(partial(insert, messages, chunk))
 

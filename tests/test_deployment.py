@@ -199,7 +199,7 @@ def instructions() -> list[tuple[str, str]]:
 def ignored(path: str) -> bool:
     rules = (ROOT / ".dockerignore").read_text().split()
     assert rules[0] == "*"
-    return not any(path == kept[1:] for kept in rules if kept.startswith("!"))
+    return not any(path == rule[1:] for rule in rules if rule.startswith("!"))
 
 
 @pytest.mark.interop

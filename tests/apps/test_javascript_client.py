@@ -65,16 +65,16 @@ def test_pictures_pass_as_content_blocks(lent: tuple[str, Reports]) -> None:
 
 
 def test_failures_are_sentences_and_keep_the_apps_secrets(lent: tuple[str, Reports]) -> None:
-    said = call(lent[0], "polite")
-    assert (text(said), said["isError"]) == ("the printer is out of paper; fill it", True)
+    result = call(lent[0], "polite")
+    assert (text(result), result["isError"]) == ("the printer is out of paper; fill it", True)
     assert text(call(lent[0], "clumsy")) == "clumsy failed in the app (RangeError); its log says more"
     assert text(call(lent[0], "round")) == "round failed in the app (TypeError); its log says more"
 
 
 def test_half_a_character_in_an_answer_is_replaced(lent: tuple[str, Reports]) -> None:
-    said = call(lent[0], "cut", progressToken="p")
-    assert said["structuredContent"] == {"key \ufffd": ["\ufffd", "😀", "\\ud83d", '"\\']}
-    assert [message["params"]["message"] for message in said["said"]] == ["at \ufffd"]
+    result = call(lent[0], "cut", progressToken="p")
+    assert result["structuredContent"] == {"key \ufffd": ["\ufffd", "😀", "\\ud83d", '"\\']}
+    assert [message["params"]["message"] for message in result["said"]] == ["at \ufffd"]
     first, second = call(lent[0], "cut_text")["content"]
     assert (first["text"], second["text"]) == ("\ufffd", '{"half":"\ufffd"}')
     assert text(call(lent[0], "cut_error")) == "no \ufffd"
@@ -99,7 +99,7 @@ def test_what_can_never_work_is_refused_as_it_is_given(lent: tuple[str, Reports]
 def test_progress_comes_before_the_result(lent: tuple[str, Reports]) -> None:
     result = call(lent[0], "walk", progressToken="p")
 
-    assert [said["params"]["message"] for said in result["said"]] == ["half way"]
+    assert [notification["params"]["message"] for notification in result["said"]] == ["half way"]
     assert text(result) == "there"
 
 

@@ -150,12 +150,12 @@ def test_a_tool_error_reaches_the_caller_and_any_other_error_stays_in_the_log(
 
     async def main() -> None:
         async with lent(address, polite, clumsy) as app:
-            said = await calling(app.session.mcp_url, "polite")
-            assert (text(said), said["isError"]) == ("the printer is out of paper; fill it", True)
+            result = await calling(app.session.mcp_url, "polite")
+            assert (text(result), result["isError"]) == ("the printer is out of paper; fill it", True)
 
             with caplog.at_level(logging.ERROR):
-                said = await calling(app.session.mcp_url, "clumsy")
-            assert text(said) == "clumsy failed in the app (ValueError); its log says more"
+                result = await calling(app.session.mcp_url, "clumsy")
+            assert text(result) == "clumsy failed in the app (ValueError); its log says more"
             assert "hunter2" in caplog.text
 
     bounded(main())
@@ -203,9 +203,9 @@ def test_progress_reaches_the_caller_before_the_result(address: str, threaded: b
         function = plod if threaded else walk
         async with lent(address, function) as app:
             result = await calling(app.session.mcp_url, function.__name__, progressToken="p")
-            (said,) = result["said"]
-            assert said["params"]["progress"] == 1
-            assert said["params"]["message"] == "half way"
+            (notification,) = result["said"]
+            assert notification["params"]["progress"] == 1
+            assert notification["params"]["message"] == "half way"
             assert text(result) == "there"
 
     bounded(main())

@@ -179,7 +179,7 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
     tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clawlink, "RECONNECT_TIMEOUT", 0.4)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "message_send": {"target": "a", "message": "x"},
         "cron_add": {"job": {"schedule": {}, "payload": {}}},
     }
@@ -189,7 +189,7 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
         post.answer.clear()
         async with running(tmp_path, modules=[post]) as harness:
             served = ClawServer(from_environment(environment(harness.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
-            order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=given[tool], context=NULL_CONTEXT)
+            order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=arguments[tool], context=NULL_CONTEXT)
             calling = asyncio.create_task(served.toolbox.call(order))
             await post.came.wait()
             stopping = asyncio.create_task(harness.stop())

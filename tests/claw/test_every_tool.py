@@ -112,8 +112,8 @@ def test_the_seven_session_tools(gateway: Served, tmp_path: Path, client: str) -
             assert [row["label"] for row in rows["sessions"]] == [f"Ops {client}"]
             history = await use("sessions_history", sessionKey=f"ops-{client}")
             assert [message["role"] for message in history["messages"]] == ["user", "assistant"]
-            seen = await here.other.call("chat.history", {"sessionKey": f"ops-{client}"})
-            assert seen["messages"][0]["content"] == "are you well?"
+            page = await here.other.call("chat.history", {"sessionKey": f"ops-{client}"})
+            assert page["messages"][0]["content"] == "are you well?"
 
             assert (await use("agents_list"))["defaultId"] == "main"
             assert (await use("session_status"))["exists"] is False
@@ -266,12 +266,12 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
 
 
 async def _granted(other: GatewayClient, tmp_path: Path, gateway: Served, **wanted: Any) -> dict[str, str]:
-    given = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
-    entry = given["mcpConfig"]["mcpServers"]["openclaw"]
+    grant = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
+    entry = grant["mcpConfig"]["mcpServers"]["openclaw"]
     effects = {"SIDE_EFFECTS_FILE": str(tmp_path / "effects.ndjson")}
     received = {name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items()}
     path = Path(effects["SIDE_EFFECTS_FILE"])
-    return environment(gateway.ws, given["token"], path, **received | effects | {"GATEWAY_TOKEN": given["token"]})
+    return environment(gateway.ws, grant["token"], path, **received | effects | {"GATEWAY_TOKEN": grant["token"]})
 
 
 def test_a_run_under_a_grant_acts_in_its_own_place(gateway: Served, tmp_path: Path) -> None:

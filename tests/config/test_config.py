@@ -55,14 +55,16 @@ def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -
         assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
         assert "// the port" in got["raw"]
         assert got["config"]["gateway"]["bind"] == "loopback"
-        done = await gateway.call("config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]})
-        assert done["ok"]
+        result = await gateway.call(
+            "config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]}
+        )
+        assert result["ok"]
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
             "'s3cret-\"quoted\"'", "'s3cret-\\\"quoted\\\"'"
         )
         assert parsing.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
         assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
-        assert len(gateway.received("config.changed", hash=done["hash"])) == 1
+        assert len(gateway.received("config.changed", hash=result["hash"])) == 1
 
     asyncio.run(scenario())
 
@@ -130,18 +132,18 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
             base = (await gateway.call("config.get"))["hash"]
             return await gateway.call("config.patch", {"raw": json.dumps(change), "baseHash": base, **more})
 
-        done = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
-        assert done["changedPaths"] == ["agents.list", "session"]
-        assert done["sentinel"]["payload"]["message"] == "why"
-        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
+        result = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
+        assert result["changedPaths"] == ["agents.list", "session"]
+        assert result["sentinel"]["payload"]["message"] == "why"
+        assert result["sentinel"]["payload"]["stats"]["requiresRestart"] is False
         assert service.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
         with pytest.raises(RpcError, match=r"gateway\.tools\.allow.*replacePaths"):
             await patch({"gateway": {"tools": {"allow": ["x"]}}})
-        done = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
-        assert done["ok"]
-        done = await patch({"session": None, "gateway": {"port": 1}})
+        result = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
+        assert result["ok"]
+        result = await patch({"session": None, "gateway": {"port": 1}})
         assert "session" not in service.current.parsed
-        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
+        assert result["sentinel"]["payload"]["stats"]["requiresRestart"] is True
 
     asyncio.run(scenario())
 
@@ -235,12 +237,12 @@ Values = st.recursive(
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
 def test_every_hidden_value_comes_back(config: Any) -> None:
     raw = json.dumps(config)
-    shown = redaction.redact_text(raw, config)
+    redacted = redaction.redact_text(raw, config)
     for path, _ in parsing.walk_values(config):
         assert not redaction.is_secret(config, path) or redaction.REDACTED in parsing.value_at(
-            parsing.parse(shown), path
+            parsing.parse(redacted), path
         )
-    assert parsing.parse(redaction.restore_text(shown, config)) == config
+    assert parsing.parse(redaction.restore_text(redacted, config)) == config
     assert redaction.restore_secrets(redaction.redact_secrets(config), config) == config
 
 
@@ -297,9 +299,9 @@ def test_keys_of_models_are_hidden_however_they_are_written() -> None:
     }
     config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
     assert not ConfigSchema().find_issues(config)
-    shown = json.dumps(redaction.redact_secrets(config))
-    assert "sk-" not in shown
-    assert all(word in shown for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
+    redacted = json.dumps(redaction.redact_secrets(config))
+    assert "sk-" not in redacted
+    assert all(word in redacted for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
 
 
 SECRETIVE: Any = {
@@ -341,8 +343,8 @@ def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Pa
         assert "4711" not in json.dumps(got)
         for method in ("config.set", "config.apply", "config.patch"):
             raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            done = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
-            assert "hush" not in json.dumps(done)
+            result = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
+            assert "hush" not in json.dumps(result)
             assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
 
     asyncio.run(scenario())
@@ -421,13 +423,13 @@ def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
 
 def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
     stored = {"agents": SECRETIVE["agents"], "args": ["-y", "db://u:hush@h"]}
-    shown = redaction.redact_secrets(stored)
+    redacted = redaction.redact_secrets(stored)
 
-    second = redaction.restore_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
+    second = redaction.restore_secrets({"agents": {"list": redacted["agents"]["list"][1:]}}, stored)
 
     assert second["agents"]["list"] == stored["agents"]["list"][1:]
     with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
-        redaction.restore_secrets({"args": shown["args"][1:]}, stored)
+        redaction.restore_secrets({"args": redacted["args"][1:]}, stored)
 
 
 def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> None:

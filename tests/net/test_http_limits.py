@@ -272,11 +272,11 @@ def test_who_has_been_answered_may_be_silent_for_longer(tmp_path: Path, name: st
 
     async def rest() -> None:
         async with here(name, tmp_path, SHORT) as served:
-            kept, silent = await served.dial(), await served.dial()
-            assert await kept.ask(served.polite) == 200
+            busy, silent = await served.dial(), await served.dial()
+            assert await busy.ask(served.polite) == 200
             assert await silent.until_closed() == b""
-            assert await kept.ask(served.polite) == 200
-            kept.close()
+            assert await busy.ask(served.polite) == 200
+            busy.close()
             silent.close()
 
     asyncio.run(rest())

@@ -54,10 +54,10 @@ def test_the_token_is_made_at_first_start_private_and_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "given", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
+    "authorization", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
 )
-def test_without_the_token_nothing_is_answered(node: RunningNode, given: str | None) -> None:
-    headers = {} if given is None else {"Authorization": given}
+def test_without_the_token_nothing_is_answered(node: RunningNode, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
     for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
         answer = send(node.address, method, rpc("ping") if method == "POST" else None, **headers)
         assert (answer.status, answer.body) == (401, b""), method

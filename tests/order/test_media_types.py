@@ -150,7 +150,7 @@ def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "safe"),
+    ("filename", "safe"),
     [
         ("report.pdf", "report.pdf"),
         ("../../etc/passwd", "passwd"),
@@ -168,8 +168,8 @@ def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
         (None, "file-1.pdf"),
     ],
 )
-def test_a_file_name_is_only_a_name(given: Any, safe: str) -> None:
-    assert taken(files=[item(b"%PDF-1.7", "application/pdf", filename=given)])[0].name == safe
+def test_a_file_name_is_only_a_name(filename: Any, safe: str) -> None:
+    assert taken(files=[item(b"%PDF-1.7", "application/pdf", filename=filename)])[0].name == safe
 
 
 def test_two_files_of_one_name_keep_apart() -> None:

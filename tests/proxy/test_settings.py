@@ -20,8 +20,8 @@ HARMFUL = {
 }
 
 
-def beside(folder: Path, **said: str) -> Path:
-    (folder / ".env").write_text("".join(f"OPENCLAW_PROXY_{name}={value}\n" for name, value in said.items()))
+def beside(folder: Path, **settings: str) -> Path:
+    (folder / ".env").write_text("".join(f"OPENCLAW_PROXY_{name}={value}\n" for name, value in settings.items()))
     return folder
 
 

@@ -79,11 +79,11 @@ def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(w
                 await SqlCronJobRepository(third).finish(
                     firing, FiringOutcome(entry=entry(firing), change_job=lambda j: j)
                 )
-            done = await SqlCronJobRepository(second).finish(
+            result = await SqlCronJobRepository(second).finish(
                 firing, FiringOutcome(entry=entry(firing), change_job=lambda j: replace_job(j, last_run_status="ok"))
             )
-            assert done is not None
-            assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
+            assert result is not None
+            assert (result.running, result.state.running_at_ms, result.state.last_run_status) == (None, None, "ok")
 
     asyncio.run(scenario())
 
@@ -172,8 +172,8 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
                 RunRequest(run_id="r", session=new, message="hi", options=OWNERS)
             )
             assert admission.claim is not None
-            told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
-            assert told == ["tick again", "tick broken", "tick once"]
+            texts = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
+            assert texts == ["tick again", "tick broken", "tick once"]
 
     asyncio.run(scenario())
 

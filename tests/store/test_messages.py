@@ -35,21 +35,21 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlOutbox(store)
-            kept, fresh = await repository.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
+            stored, fresh = await repository.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
             again, second = await repository.put(mail("k" * 1000))
-            assert (fresh, second, again.uid) == (True, False, kept.uid)
-            found = await repository.get(kept.uid)
+            assert (fresh, second, again.uid) == (True, False, stored.uid)
+            found = await repository.get(stored.uid)
             assert found is not None
-            assert (found.address, found.parts, found.poll) == (HERE, kept.parts, POLL)
+            assert (found.address, found.parts, found.poll) == (HERE, stored.parts, POLL)
             sent = msgspec.structs.replace(found, status="sent", receipts=(DeliveryReceipt(message_id="1", at=2),))
             await repository.update(sent)
-            found = await repository.get(kept.uid)
+            found = await repository.get(stored.uid)
             assert found is not None
             assert (found.status, found.receipts) == ("sent", sent.receipts)
             assert (found.parts[0].text, found.parts[0].attachments[0].data) == ("hi", None)
-            assert [one.uid for one in await repository.list_direct_sends("agent:main:main", since=0)] == [kept.uid]
+            assert [one.uid for one in await repository.list_direct_sends("agent:main:main", since=0)] == [stored.uid]
             assert await repository.list_direct_sends("agent:main:main", since=now_ms() + 1000) == []
-            assert not await repository.drop(kept.uid)
+            assert not await repository.drop(stored.uid)
             assert await repository.prune(before=now_ms() + 1000) == 1
 
     asyncio.run(scenario())
@@ -144,12 +144,12 @@ def test_local_conversations_are_made_at_first_use(where: str) -> None:
             elsewhere, fresh = await repository.add(note("other", "1", conversation="d"))
             assert fresh
             await repository.add(note("two", "2", thread="t"))
-            assert [seen.text for seen in await repository.read("a", "c", limit=9)] == ["one", "two"]
-            assert [seen.text for seen in await repository.read("a", "c", limit=9, thread="t")] == ["two"]
+            assert [message.text for message in await repository.read("a", "c", limit=9)] == ["one", "two"]
+            assert [message.text for message in await repository.read("a", "c", limit=9, thread="t")] == ["two"]
             assert [file.data for file in await repository.files("a", "c", first.id)] == [b"\0\1"]
 
-            def pinned(seen: StoredMessage) -> StoredMessage:
-                return msgspec.structs.replace(seen, pinned=True)
+            def pinned(message: StoredMessage) -> StoredMessage:
+                return msgspec.structs.replace(message, pinned=True)
 
             assert await repository.change("a", "d", first.id, pinned) is None
             changed = await repository.change("a", "c", first.id, pinned)

@@ -116,10 +116,10 @@ def test_the_menu_is_the_same_object_until_something_changes() -> None:
 
 
 def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
-    made: list[Json] = []
+    calls: list[Json] = []
 
     async def work(call: ToolCall) -> ToolResult:
-        made.append(call.arguments)
+        calls.append(call.arguments)
         return text_result("made")
 
     tools = Tools()
@@ -130,7 +130,7 @@ def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
 
     with pytest.raises(ToolArguments, match=r"\"name\" is a required.*person\.age.*integer"):
         asyncio.run(dispatcher.call(order("save", {"person": {"age": "hunter2"}})))
-    assert made == []
+    assert calls == []
 
 
 def test_a_refused_value_is_not_repeated_in_the_refusal() -> None:
@@ -231,14 +231,14 @@ def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) 
         audit=records.append,
     )
     listed = asyncio.run(dispatcher.list(LOCAL_CALLER))
-    done = set()
+    callable_actions = set()
     for action in MANY.actions:
         try:
             asyncio.run(dispatcher.call(order("message", {"action": action})))
-            done.add(action)
+            callable_actions.add(action)
         except ToolDenied as exc:
             assert " is refused" in str(exc)
-    assert done == may
+    assert callable_actions == may
     assert {action for spec in listed for action in spec.input_schema["properties"]["action"]["enum"]} == may
     assert {record.outcome for record in records} <= {"ok", "tool_denied"}
 

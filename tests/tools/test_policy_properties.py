@@ -171,18 +171,18 @@ def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any
     )
 
     async def try_all() -> tuple[set[str], set[str]]:
-        made = set()
+        permitted = set()
         for name in TOOLS:
             try:
                 await dispatcher.call(ToolCall(caller=caller, name=name, arguments={}, context=NULL_CONTEXT))
             except ToolDenied:
                 continue
-            made.add(name)
-        return {spec.name for spec in await dispatcher.list(caller)}, made
+            permitted.add(name)
+        return {spec.name for spec in await dispatcher.list(caller)}, permitted
 
-    listed, made = asyncio.run(try_all())
+    listed, called = asyncio.run(try_all())
 
-    assert listed == made == list_tools(config, caller)
+    assert listed == called == list_tools(config, caller)
 
 
 @trying

@@ -65,7 +65,7 @@ NEAR = {"models": {"providers": {"near": {"api": "openai"}}}}
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "models"),
+    ("config", "model", "models"),
     [
         ({}, None, ()),
         (agents(defaults={"model": "near/m"}) | NEAR, None, ("near/m",)),
@@ -81,8 +81,8 @@ NEAR = {"models": {"providers": {"near": {"api": "openai"}}}}
          ("anthropic/x",)),
     ],
 )  # fmt: skip
-def test_whose_model_may_answer(config: Json, asked: str | None, models: tuple[str, ...]) -> None:
-    assert from_config(config).possible_models("main", asked) == models
+def test_whose_model_may_answer(config: Json, model: str | None, models: tuple[str, ...]) -> None:
+    assert from_config(config).possible_models("main", model) == models
 
 
 def test_a_book_that_cant_be_read_knows_no_models() -> None:

@@ -274,9 +274,9 @@ def test_files_come_back_whole_over_the_local_channel(tmp_path: Path) -> None:
         async with open_channels(tmp_path) as here:
             file = {"mimeType": "image/png", "fileName": "a.png", "content": "aGVsbG8="}
             await here.call("local.send", text="!return", attachments=[file])
-            seen = await here.until(lambda messages: len(messages) == 2)
-            assert seen[1]["attachments"] == [{"name": "a.png", "mimeType": "image/png", "size": 5}]
-            files = await here.call("local.file", messageId=seen[1]["id"])
+            received = await here.until(lambda messages: len(messages) == 2)
+            assert received[1]["attachments"] == [{"name": "a.png", "mimeType": "image/png", "size": 5}]
+            files = await here.call("local.file", messageId=received[1]["id"])
             assert files["files"][0]["content"] == "aGVsbG8="
 
     within(scenario())
@@ -324,8 +324,8 @@ def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Pa
             group: Any = {"chat": "group", "address": here.at("family"), "mentioned": True}
             await receive(here, "for me", id="1", sender=Sender(id="ann"), **group)
             await receive(here, "and for me", id="2", sender=Sender(id="bob"), **group)
-            said = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
-            assert said == ["ann: for me", "bob: and for me"]
+            prompts = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
+            assert prompts == ["ann: for me", "bob: and for me"]
             await receive(here, "/status", id="3")
             await receive(here, "!say five", id="4")
             texts = [text for _, text in await here.twin.has(4)]
@@ -350,8 +350,8 @@ def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_
             await here.books.inbox.merge(first.id, whole, others=[second.id])  # and then the process died
         async with open_channels(tmp_path, config=quickly()) as again:
             await receive(again, "three", id="3")
-            said = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
-            assert said == ["one\ntwo", "three"]
+            prompts = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
+            assert prompts == ["one\ntwo", "three"]
 
     within(scenario())
 
@@ -477,10 +477,12 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
             await SqlLocalMessageRepository(here.memory.store).add(note)  # and then the process died
         config = {"channels": {"local": {"groupPolicy": "open"}}}
         async with open_channels(tmp_path, config=config) as again:
-            await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
+            await again.until(
+                lambda messages: [m["text"] for m in messages] == ["do\n!say heard you", "heard you"], "#team"
+            )
         async with open_channels(tmp_path, config=config) as third:
             await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
-            await third.until(lambda seen: len(seen) == 4, "#team")
+            await third.until(lambda messages: len(messages) == 4, "#team")
             page = await third.memory.sessions.history(book, limit=10)
             assert len(page.messages) == 4
 

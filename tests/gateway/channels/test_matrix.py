@@ -190,9 +190,9 @@ def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_pa
             id = await ann.send(room, {"msgtype": "m.text", "body": "keep me"})
             with pytest.raises(ChannelError, match="disk is full"):
                 await channel.run(full)
-            kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
-            async with running(channel, kept.put):
-                assert (await kept.get()).id == id == tries[0]
+            received: asyncio.Queue[InboundMessage] = asyncio.Queue()
+            async with running(channel, received.put):
+                assert (await received.get()).id == id == tries[0]
             await channel.aclose()
 
     bounded(scenario)
@@ -446,10 +446,10 @@ def test_several_files_go_out_in_order_and_once(harness: HarnessFactory) -> None
                 harness.address, OutboundMessage(text="both", attachments=files), key=same
             )
         end = await harness.channel.send(harness.address, OutboundMessage(text="end"), key=key())
-        seen = await until(harness, has(end.message_id))
-        assert [message.text for message in seen] == ["both", "b.txt", "end"]
-        assert receipt.extra["messageIds"] == [message.id for message in seen[:2]]
-        assert await harness.ann.download(seen[1].extra["content"]["url"]) == b"bee"
+        messages = await until(harness, has(end.message_id))
+        assert [message.text for message in messages] == ["both", "b.txt", "end"]
+        assert receipt.extra["messageIds"] == [message.id for message in messages[:2]]
+        assert await harness.ann.download(messages[1].extra["content"]["url"]) == b"bee"
 
     run_scenario(harness, scenario)
 

@@ -111,18 +111,18 @@ def test_a_message_of_many_wrong_fields_is_read_without_asking_for_each_what_fit
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is read where everything else waits: a message of 64 KB that takes a second, sent often, stops the gateway."""
-    asked: list[Any] = []
+    kinds: list[Any] = []
     ask = msgspec.structs.fields
 
     def count(kind: Any) -> Any:
-        asked.append(kind)
+        kinds.append(kind)
         return ask(kind)
 
     monkeypatch.setattr(msgspec.structs, "fields", count)
     read = convert_lenient({"content": {"m.poll": {"answers": [{"id": 5}] * 1_000}}}, MatrixEvent)
     assert read.content.poll is not None
     assert len(read.content.poll.answers) == 1_000
-    assert len(asked) < 10
+    assert len(kinds) < 10
 
 
 @pytest.mark.parametrize("depth", [250, 900, 1500, 3000])
@@ -159,12 +159,12 @@ def test_no_name_in_a_matrix_message_leads_to_another_method(name: str) -> None:
 
 @pytest.mark.parametrize("number", [None, "5", [], -3])
 def test_an_update_without_a_number_is_not_fetched_again_at_once(number: Any) -> None:
-    asked: list[Any] = []
+    offsets: list[Any] = []
 
     class Api:
         async def call(self, method: str, kind: Any, **params: Any) -> Any:
-            asked.append(params.get("offset"))
-            assert len(asked) < 5, "it asks without a pause"
+            offsets.append(params.get("offset"))
+            assert len(offsets) < 5, "it asks without a pause"
             return convert_lenient([{"update_id": number}], kind) if method == "getUpdates" else True
 
     async def ignore(message: Any) -> None:

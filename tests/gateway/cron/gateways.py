@@ -103,8 +103,8 @@ class CronHarness(GatewayHarness):
         if payload.get("kind") == "systemEvent":
             del job["delivery"]
             job |= {"wakeMode": "next-heartbeat", **more}
-        made: Json = await self.call("cron.add", job)
-        return made
+        added: Json = await self.call("cron.add", job)
+        return added
 
     async def pass_time(self, seconds: float) -> None:
         """Let time go by, stopping wherever the clock wants to be woken, and let it finish what it began."""

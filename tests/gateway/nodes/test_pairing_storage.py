@@ -91,8 +91,8 @@ def test_pairing_and_approval_survive_a_kill(tmp_path: Path) -> None:
         node = GatewayClient(served.ws, reported, credentials=credentials, signer=identity, redial=False)
         async with node, operator(served) as caller:
             await approve(caller, identity.id)
-            (seen,) = (await caller.call("node.list"))["nodes"]
-            assert (seen["approvalState"], seen["commands"]) == ("approved", ["device.info"])
+            (entry,) = (await caller.call("node.list"))["nodes"]
+            assert (entry["approvalState"], entry["commands"]) == ("approved", ["device.info"])
             assert node.hello is not None
             return str(node.hello["auth"]["deviceToken"])
 

@@ -58,8 +58,8 @@ class Entrance:
         change: Any = None,
     ) -> AuthResult:
         challenge = Challenge("nonce", now_ms())
-        told = ClientProfile(client=client, role=role, scopes=scopes)
-        connect = told.build_connect(challenge, credentials, signer)
+        profile = ClientProfile(client=client, role=role, scopes=scopes)
+        connect = profile.build_connect(challenge, credentials, signer)
         if change is not None:
             connect = change(connect)
         return asyncio.run(self.door.authenticate(connect, visitor, challenge))
@@ -212,11 +212,11 @@ def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None
     assert str(refused.error) == "pairing required: device is not approved yet"
     assert refused.close_reason.endswith(f"(requestId: {details['requestId']})")
     assert (details["code"], details["reason"]) == ("PAIRING_REQUIRED", "not-paired")
-    [asked] = entrance.pairing.list_pending()
-    assert (asked.device_id, asked.remote_ip) == (DEVICE.id, AWAY.address)
+    [request] = entrance.pairing.list_pending()
+    assert (request.device_id, request.remote_ip) == (DEVICE.id, AWAY.address)
     with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
-        asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({PAIRING, WRITE})))
-    asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({ADMIN})))
+        asyncio.run(entrance.pairing.approve(request.request_id, by=frozenset({PAIRING, WRITE})))
+    asyncio.run(entrance.pairing.approve(request.request_id, by=frozenset({ADMIN})))
     admitted = entrance.admit(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
     assert admitted.connect.scopes == (READ, ADMIN)
     assert admitted.device_token is not None
@@ -308,8 +308,8 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
     entrance = Entrance()
     token = entrance.admit(CLI, signer=DEVICE).device_token
     place = PeerInfo(address="127.0.0.1", session_address=SessionAddress(session="agent:main:main"))
-    given = GOOD if with_token else Credentials(device_token=token)
-    assert entrance.admit(CLI, place, given, signer=DEVICE).policy_caller is not None
+    credentials = GOOD if with_token else Credentials(device_token=token)
+    assert entrance.admit(CLI, place, credentials, signer=DEVICE).policy_caller is not None
 
     async def loses_it(caller: Caller, at: SessionAddress) -> Caller:
         if how == "revoked":
@@ -321,7 +321,7 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
         return caller
 
     entrance.door = Authenticator(TOKEN, entrance.pairing, bind_session=loses_it)
-    assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
+    assert entrance.code(CLI, place, credentials, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
 
 
 # ---- origins, versions, kinds of programs, one by one ----
@@ -451,7 +451,7 @@ CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="we
 
 
 @pytest.mark.parametrize(
-    ("client", "visitor", "given", "words"),
+    ("client", "visitor", "token", "words"),
     [
         (BACKEND, HERE, "x", "gateway token mismatch (provide gateway auth token)"),
         (CLI, HERE, "x", "gateway token mismatch (use this gateway's gateway.auth.token or pair the device)"),
@@ -467,15 +467,15 @@ CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="we
     ],
 )  # fmt: skip
 def test_each_kind_of_client_is_told_what_it_can_do(
-    client: ClientInfo, visitor: PeerInfo, given: str | None, words: str
+    client: ClientInfo, visitor: PeerInfo, token: str | None, words: str
 ) -> None:
-    refused = Entrance().refused(client, visitor, Credentials(token=given), signer=DEVICE)
+    refused = Entrance().refused(client, visitor, Credentials(token=token), signer=DEVICE)
 
     assert str(refused.error) == f"unauthorized: {words}"
 
 
 @pytest.mark.parametrize(
-    ("given", "signer", "code", "retry", "step"),
+    ("credentials", "signer", "code", "retry", "step"),
     [
         (Credentials(token="x"), DEVICE, "TOKEN_MISMATCH", True, "retry_with_device_token"),
         (Credentials(token="x"), None, "TOKEN_MISMATCH", False, "update_auth_credentials"),
@@ -485,9 +485,9 @@ def test_each_kind_of_client_is_told_what_it_can_do(
     ],
 )
 def test_whether_the_devices_own_token_might_help_is_said(
-    given: Credentials, signer: DeviceIdentity | None, code: str, retry: bool, step: str
+    credentials: Credentials, signer: DeviceIdentity | None, code: str, retry: bool, step: str
 ) -> None:
-    fault = Entrance().refused(CLI, HERE, given, signer=signer).error
+    fault = Entrance().refused(CLI, HERE, credentials, signer=signer).error
 
     assert fault.details == {
         "code": f"AUTH_{code}",

@@ -168,17 +168,17 @@ def test_whatever_part_was_noted_the_whole_is_told_once(
         sent=tuple(one for one in sent if data.draw(st.booleans())),
         cron_added=tuple(one for one in added if data.draw(st.booleans())),
     )
-    told = merge_effects(noted, RunEffects(sent=tuple(sent), cron_added=tuple(added)))
-    assert sorted(told.sent, key=repr) == sorted(sent, key=repr)
-    assert sorted(told.cron_added, key=repr) == sorted(added, key=repr)
+    merged = merge_effects(noted, RunEffects(sent=tuple(sent), cron_added=tuple(added)))
+    assert sorted(merged.sent, key=repr) == sorted(sent, key=repr)
+    assert sorted(merged.cron_added, key=repr) == sorted(added, key=repr)
 
 
 def test_a_message_the_program_was_unsure_of_is_sure_when_it_is_known() -> None:
     unsure = SentMessage(tool="message_send", to="@Ann", text="hello")
     known = SentMessage(tool="message_send", to="ann", text="hello")
     other = SentMessage(tool="message_send", to="@Bob", text="hello?")
-    told = merge_effects(RunEffects(unsure=(unsure, other)), RunEffects(sent=(known,)))
-    assert (told.sent, told.unsure) == ((known,), (other,))
+    merged = merge_effects(RunEffects(unsure=(unsure, other)), RunEffects(sent=(known,)))
+    assert (merged.sent, merged.unsure) == ((known,), (other,))
 
 
 def test_what_neither_knows_the_end_of_is_told_once() -> None:

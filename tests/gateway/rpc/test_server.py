@@ -166,9 +166,9 @@ def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
             await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1)
             writer.write(b"\x81\xff" + (gateway_frames.MAX_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
-            said = await reader.read()
-            assert b"\x88" in said
-            assert (1009).to_bytes(2, "big") in said
+            data = await reader.read()
+            assert b"\x88" in data
+            assert (1009).to_bytes(2, "big") in data
             writer.close()
             await writer.wait_closed()
 
@@ -453,21 +453,21 @@ def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp
         async with running_gateway.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
             payload = (await peer.event("connect.challenge"))["payload"]
             challenge = Challenge(payload["nonce"], payload["ts"])
-            told = ClientProfile(client=TUI, scopes=(READ,))
-            connect = told.build_connect(challenge, Credentials(token=TOKEN), device)
+            profile = ClientProfile(client=TUI, scopes=(READ,))
+            connect = profile.build_connect(challenge, Credentials(token=TOKEN), device)
             return await peer.ask("connect", msgspec.to_builtins(connect))
 
     async def test() -> None:
         device = DeviceIdentity(b"\6" * 32)
         async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[PAIRING, READ]) as owner:
             refused = (await connects(running_gateway, device))["error"]
-            asked = (await owner.event("device.pair.requested"))["payload"]
-            assert (asked["deviceId"], asked["requestId"]) == (device.id, refused["details"]["requestId"])
-            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [asked]
-            approved = await owner.ask("device.pair.approve", {"requestId": asked["requestId"]})
+            request = (await owner.event("device.pair.requested"))["payload"]
+            assert (request["deviceId"], request["requestId"]) == (device.id, refused["details"]["requestId"])
+            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [request]
+            approved = await owner.ask("device.pair.approve", {"requestId": request["requestId"]})
             assert approved["payload"]["device"]["approvedVia"] == "owner"
             resolved = (await owner.event("device.pair.resolved"))["payload"]
-            assert (resolved["requestId"], resolved["decision"]) == (asked["requestId"], "approved")
+            assert (resolved["requestId"], resolved["decision"]) == (request["requestId"], "approved")
             assert (await connects(running_gateway, device))["payload"]["auth"]["scopes"] == [READ]
 
     within(test())

@@ -56,14 +56,14 @@ class World:
 
     def until(self, event: str, fits: Callable[[Json], bool] = lambda _: True) -> Json:
         """The first such event, here already or yet to come."""
-        seen = 0
+        start = 0
         end = time.monotonic() + WAIT
         while True:
-            for frame in self.events[seen:]:
+            for frame in self.events[start:]:
                 if frame["event"] == event and fits(frame["payload"]):
                     payload: Json = frame["payload"]
                     return payload
-            seen = len(self.events)
+            start = len(self.events)
             assert time.monotonic() < end, f"no such {event} came"
             self._next()
 
@@ -89,8 +89,8 @@ class World:
 
     def tool(self, session: str, name: str, /, **arguments: Any) -> Any:
         """Have a session's agent call a tool whose answer is JSON."""
-        said = self.say(session, f"!tool {name} {json.dumps(arguments)}")
-        return json.loads(said)
+        reply = self.say(session, f"!tool {name} {json.dumps(arguments)}")
+        return json.loads(reply)
 
     def texts(self, session: str, role: str = "assistant") -> list[str]:
         history = self.ask("chat.history", sessionKey=session)
@@ -147,8 +147,8 @@ def joined(served: Served, *scopes: str, token: str | None = None) -> Iterator[W
 def world(folder: Path, config: Json | None = None) -> Iterator[World]:
     if config is not None:
         (folder / "openclaw.json").write_text(json.dumps(config))
-    with serving(folder) as served, joined(served) as made:
-        yield made
+    with serving(folder) as served, joined(served) as client:
+        yield client
 
 
 def children(pid: int) -> set[int]:

@@ -41,23 +41,23 @@ class Beside:
 @asynccontextmanager
 async def beside(folder: Path) -> AsyncIterator[Beside]:
     async with proxy() as running:
-        made = Beside(running, folder)
-        with made.apps:
-            yield made
+        instance = Beside(running, folder)
+        with instance.apps:
+            yield instance
 
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions whose tools somebody looked at."""
-    seen: list[str] = []
+    ids: list[str] = []
     specs = AppSession.specs
 
-    def noted(guest: AppSession) -> Any:
-        seen.append(guest.registration.id)
-        return specs(guest)
+    def noted(session: AppSession) -> Any:
+        ids.append(session.registration.id)
+        return specs(session)
 
     monkeypatch.setattr(AppSession, "specs", noted)
-    return seen
+    return ids
 
 
 def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:

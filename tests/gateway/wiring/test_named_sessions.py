@@ -67,8 +67,8 @@ def by_post(server: World, session: str) -> set[str]:
 def by_post_header(server: World, session: str, **body: str) -> set[str]:
     def status(tool: str) -> int:
         headers = {**server.bearer, "x_openclaw_session_key": quote(session)}
-        asked = {"tool": tool, "args": WRONG, **body}
-        return web_client.send(f"{server.served.http}/tools/invoke", "POST", asked, **headers).status
+        request = {"tool": tool, "args": WRONG, **body}
+        return web_client.send(f"{server.served.http}/tools/invoke", "POST", request, **headers).status
 
     return {tool for tool in TOOLS if status(tool) != 404}
 
@@ -83,16 +83,16 @@ def by_mcp_list(server: World, session: str) -> set[str]:
 
 
 def by_mcp_call(server: World, session: str) -> set[str]:
-    def said(tool: str) -> str:
+    def reply(tool: str) -> str:
         result = server.mcp("tools/call", quote(session), name=tool, arguments=WRONG)["result"]
         return str(result["content"][0]["text"])
 
-    return {tool for tool in TOOLS if "is refused" not in said(tool)}
+    return {tool for tool in TOOLS if "is refused" not in reply(tool)}
 
 
 def by_agent(server: World, session: str) -> set[str]:
-    shown = server.ask("tools.effective", sessionKey=session)["groups"]
-    return {tool["id"] for group in shown for tool in group["tools"]} & set(TOOLS)
+    groups = server.ask("tools.effective", sessionKey=session)["groups"]
+    return {tool["id"] for group in groups for tool in group["tools"]} & set(TOOLS)
 
 
 ENTRY_POINTS: dict[str, Door] = {
@@ -112,8 +112,8 @@ EVERY, NOT_HISTORY, NOT_IN_GROUP = set(TOOLS), {"subagents", "sessions_list"}, {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -128,9 +128,9 @@ def seated(
         running_gateway.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
     ) as socket:
         socket.recv(timeout=WAIT)
-        told = CONNECT | {"auth": {"token": token or running_gateway.served.token}}
-        told |= {} if scopes is None else {"scopes": scopes}
-        socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": told}))
+        params = CONNECT | {"auth": {"token": token or running_gateway.served.token}}
+        params |= {} if scopes is None else {"scopes": scopes}
+        socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": params}))
         answer = json.loads(socket.recv(timeout=WAIT))
         assert answer["ok"], answer
         yield Seat(answer["payload"], World(running_gateway.served, socket).ask)
@@ -138,8 +138,8 @@ def seated(
 
 @pytest.fixture(scope="module")
 def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]
 def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_and_to_call(
     running_gateway: World, session: str
 ) -> None:
-    asked = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
-    token = running_gateway.ask("attach.grant", **asked)["token"]
+    params = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
+    token = running_gateway.ask("attach.grant", **params)["token"]
     with (
         seated(running_gateway, None, token=token) as grant,
         seated(running_gateway, SessionAddress(session=session)) as own,
@@ -176,12 +176,12 @@ def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(running_
             ]
             posted = running_gateway.post(tool, session, **WRONG).status
             invoked = running_gateway.invoke(tool, session, **WRONG).get("error", {}).get("code")
-            said = running_gateway.say(session, f"!tool {tool} {json.dumps(WRONG)}")
+            reply = running_gateway.say(session, f"!tool {tool} {json.dumps(WRONG)}")
             refused = [
-                "is refused" in answered, posted == 404, invoked == "not_found", "is refused" in said,
+                "is refused" in answered, posted == 404, invoked == "not_found", "is refused" in reply,
                 seat.refusal(tool) is not None,
             ]  # fmt: skip
-            assert refused == [tool not in seat.listed] * 5, (tool, answered, posted, invoked, said)
+            assert refused == [tool not in seat.listed] * 5, (tool, answered, posted, invoked, reply)
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
@@ -190,13 +190,13 @@ def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
 ) -> None:
     """At every door: what may be done under one name is what may be done under the other, and is what is shown."""
     with seated(running_gateway, SessionAddress(session=session)) as seat:
-        shown = {
+        schemas = {
             tool["name"]: tool["inputSchema"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]
         }
         for family, actions in TOOLS_BY_ACTION.items():
             may = {action for action, tool in actions.items() if tool in seat.listed}
             alone = {action for action, tool in actions.items() if tool in METHODS_BY_TOOL}
-            listed = set(shown[family]["properties"]["action"]["enum"]) if family in shown else set()
+            listed = set(schemas[family]["properties"]["action"]["enum"]) if family in schemas else set()
             assert listed & alone == may, (family, listed, may)
             calls = {action: {"action": action, "target": 0, "jobId": 0, "raw": 0, "reason": 0} for action in alone}
             for action, arguments in calls.items():
@@ -207,8 +207,8 @@ def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
                 refused = ["is refused" in words for words in (answered[0]["text"], invoked)]
                 assert refused == [action not in may] * 2, (family, action, answered, invoked)
             for action in [*sorted(may)[:1], *sorted(alone - may)[:1]]:  # an agent's runs take longer: one of each
-                said = running_gateway.say(session, f"!tool {family} {json.dumps(calls[action])}")
-                assert ("is refused" in said) == (action not in may), (family, action, said)
+                reply = running_gateway.say(session, f"!tool {family} {json.dumps(calls[action])}")
+                assert ("is refused" in reply) == (action not in may), (family, action, reply)
 
 
 def test_the_rows_show_both_answers() -> None:
@@ -363,9 +363,9 @@ def test_the_server_lists_and_calls_what_the_session_has_from_the_first_word(
         introduce(peer)
         if first == "list":
             assert "cron_list" not in listed(peer)
-        said = call(peer, "cron_list")
-        assert said["isError"] is True
-        assert "cron_list is " in said["content"][0]["text"]
+        result = call(peer, "cron_list")
+        assert result["isError"] is True
+        assert "cron_list is " in result["content"][0]["text"]
         assert "cron_list" not in listed(peer)
         pinned = call(peer, "message_pin", 2, messageId="1", target="x")["content"][0]["text"]
         if "subagent" not in session:

@@ -19,15 +19,15 @@ MALLORYS = "agent:main:local:direct:mallory"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 @contextlib.contextmanager
 def run_of(server: World, session: str, *, owner: bool) -> Iterator[World]:
     token = server.ask("attach.grant", sessionKey=session, senderIsOwner=owner)["token"]
-    with joined(server.served, token=token) as made:
-        yield made
+    with joined(server.served, token=token) as client:
+        yield client
 
 
 def received(server: World, conversation: str, text: str) -> str:

@@ -289,11 +289,11 @@ def test_a_server_sees_only_the_environment_it_is_given(monkeypatch: pytest.Monk
             server = roster.find("odd")
             await server.start()
 
-            seen = json.loads(text(await call(server, "env")))
+            variables = json.loads(text(await call(server, "env")))
 
-            assert seen["GIVEN"] == "filled in"
-            assert seen["PATH"] == os.environ["PATH"]
-            assert "OPENCLAW_GATEWAY_TOKEN" not in seen
+            assert variables["GIVEN"] == "filled in"
+            assert variables["PATH"] == os.environ["PATH"]
+            assert "OPENCLAW_GATEWAY_TOKEN" not in variables
 
     run(scene())
 

@@ -85,10 +85,10 @@ def test_the_typescript_client(way: str) -> None:
             assert child.stdout is not None
             held = await app.holding()
             await app.say(type="progress", request_id=held["request_id"], progress=1)
-            seen = json.loads(await child.stdout.readline())
-            assert seen["tools"] == ["echo_text", "hold"]
-            assert seen["said"] == {"echoed_text": "from TypeScript"}
-            assert (seen["wrong"], seen["steps"], seen["ending"]) == (True, [1], "cancelled")
+            report = json.loads(await child.stdout.readline())
+            assert report["tools"] == ["echo_text", "hold"]
+            assert report["said"] == {"echoed_text": "from TypeScript"}
+            assert (report["wrong"], report["steps"], report["ending"]) == (True, [1], "cancelled")
             if way == "path":  # by header the client has no name of its own to cancel under
                 assert await soon(app.cancelled.get()) == held["request_id"]
             await app.say(type="update_tools", tools=[{"name": "fresh"}])

@@ -21,8 +21,8 @@ class Visit:
     """One HTTP request to an endpoint in this process, and what came back."""
 
     def __init__(self, endpoint: McpHttp, body: bytes, *, peer: str = "127.0.0.1", **headers: str) -> None:
-        given = {"host": "localhost", "content-type": "application/json", **headers}
-        listed = [(key.replace("_", "-").encode(), value.encode()) for key, value in given.items()]
+        all_headers = {"host": "localhost", "content-type": "application/json", **headers}
+        listed = [(key.replace("_", "-").encode(), value.encode()) for key, value in all_headers.items()]
         self._scope = {"type": "http", "method": "POST", "path": "/", "headers": listed, "client": (peer, 1)}
         self._endpoint = endpoint
         self._body: bytes | None = body

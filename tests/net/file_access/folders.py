@@ -52,9 +52,9 @@ class Ground:
         (work / "sub" / ".hidden").symlink_to("../plan.txt")
         (work / "pretty").symlink_to(".git")
         os.mkfifo(work / "pipe")
-        with socket.socket(socket.AF_UNIX) as door:
+        with socket.socket(socket.AF_UNIX) as listener:
             here = os.open(work, os.O_RDONLY)
-            door.bind(f"/proc/self/fd/{here}/socket")  # a path that is short enough, wherever the tests are
+            listener.bind(f"/proc/self/fd/{here}/socket")  # a path that is short enough, wherever the tests are
             os.close(here)
 
     def mine(self) -> dict[str, str]:

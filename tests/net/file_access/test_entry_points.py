@@ -39,8 +39,8 @@ class Setup:
         self.served = served
 
     async def grant(self, other: GatewayClient, *, owner: bool, session: str = "agent:main:main", **more: str) -> str:
-        asked = {"sessionKey": session, "channel": "local", "to": CHAT, "senderIsOwner": owner, **more}
-        return str((await other.call("attach.grant", asked))["token"])
+        params = {"sessionKey": session, "channel": "local", "to": CHAT, "senderIsOwner": owner, **more}
+        return str((await other.call("attach.grant", params))["token"])
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +94,11 @@ async def by_rpc(url: str, token: str, entry_point: str) -> AsyncIterator[Send]:
 
         async def send(place: str) -> bool:
             method, params = RPC[entry_point](place)
-            given = {"channel": "local", "idempotencyKey": str(uuid.uuid4()), **params}
+            sent_params = {"channel": "local", "idempotencyKey": str(uuid.uuid4()), **params}
             if method == "tools.invoke":
-                given = params
+                sent_params = params
             try:
-                answer = await client.call(method, json.loads(json.dumps(given)), within=gateways.WAIT)
+                answer = await client.call(method, json.loads(json.dumps(sent_params)), within=gateways.WAIT)
             except (RpcError, UnicodeEncodeError):
                 return False
             payload = answer.get("payload", answer)
@@ -117,10 +117,10 @@ async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool 
     async with official(env) as client:
 
         async def send(place: str) -> bool:
-            given = {"target": CHAT, name: place} | ({"message": "x"} if tool == "message_send" else {})
+            arguments = {"target": CHAT, name: place} | ({"message": "x"} if tool == "message_send" else {})
             if "\ud800" in place:
                 return False  # this client can't write it
-            return not (await client.call_tool(tool, given)).is_error
+            return not (await client.call_tool(tool, arguments)).is_error
 
         yield send
 
@@ -286,8 +286,8 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
             McpClient(stdio_client(parameters)) as client,
         ):
             for place in (*mine, *never):
-                given = {"target": CHAT, "file": str(place)}
-                result = await client.call_tool("message_send_attachment", given)
+                arguments = {"target": CHAT, "file": str(place)}
+                result = await client.call_tool("message_send_attachment", arguments)
                 assert result.is_error == (place not in mine or where != "project"), (place, result)
             assert await carried(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
 
@@ -340,9 +340,9 @@ def test_a_message_to_an_agent_carries_bytes_and_no_path(setup: Setup, form: Cal
                     {"url": place},
                     {"filePath": place, "mimeType": "a/b"},
                 ):
-                    given = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
+                    message_params = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
                     with pytest.raises(RpcError):
-                        await other.call(method, given)
+                        await other.call(method, message_params)
             claims = await other.call("local.send", {"conversation": "words", "text": place})
             await other.call("agent.wait", {"runId": claims["runId"], "timeoutMs": 30_000})
             read = await other.call("local.read", {"conversation": "words"})

@@ -29,11 +29,11 @@ RACE = 1.5  # seconds of each race: one that reads what it judged by name loses 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
-    made = Ground(tmp_path)
-    made.configure()
-    made.token.write_text(TOKEN)
-    made.plant()
-    return made
+    prepared = Ground(tmp_path)
+    prepared.configure()
+    prepared.token.write_text(TOKEN)
+    prepared.plant()
+    return prepared
 
 
 def rules(ground: Ground, **config: object) -> FileRules:
@@ -345,13 +345,13 @@ def _file_to_pipe(ground: Ground) -> tuple[Path, Path, str]:
 def test_what_is_swapped_while_it_is_judged_does_not_leave(
     ground: Ground, race: Callable[[Ground], tuple[Path, Path, str]]
 ) -> None:
-    good, bad, asked = race(ground)
+    good, bad, path = race(ground)
     flip = ground.work / "sub" / "flip"
     good.rename(flip)
-    access, seen, end = rules(ground).access_for(STRANGER), 0, time.monotonic() + RACE
+    access, reads, end = rules(ground).access_for(STRANGER), 0, time.monotonic() + RACE
     with flipping(flip, bad):
         while time.monotonic() < end:
-            data = got(asked, access)
-            seen += data is not None
+            data = got(path, access)
+            reads += data is not None
             assert data in (None, PLAN.encode())
-    assert seen
+    assert reads

@@ -328,8 +328,8 @@ def test_an_answer_is_for_the_files_as_they_were_when_it_was_asked_for(tmp_path:
 
 def test_a_program_of_a_strange_name_is_not_looked_for(tmp_path: Path) -> None:
     with running_node(tmp_path / "state") as node:
-        asked = rpc("tools/call", {"name": "system.which", "arguments": {"bins": ["a\0b"]}})
-        answer = send(node.address, "POST", asked, **node.bearer).json
+        request = rpc("tools/call", {"name": "system.which", "arguments": {"bins": ["a\0b"]}})
+        answer = send(node.address, "POST", request, **node.bearer).json
 
     assert "NUL" in str(answer)
 

@@ -145,8 +145,8 @@ def test_a_session_that_can_not_be_begun_again_either_is_dropped(tmp_path: Path)
 
 
 def test_one_that_has_acted_is_not_started_again(tmp_path: Path) -> None:
-    said = {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": "sent it"}}
-    harness = CliHarness(tmp_path, "codex", [*lines(said), *GONE["codex"]])
+    message = {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": "sent it"}}
+    harness = CliHarness(tmp_path, "codex", [*lines(message), *GONE["codex"]])
     harness.failed(resume=remembered("codex", "old"))
     assert harness.times_called == 1
 
