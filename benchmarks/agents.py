@@ -55,9 +55,9 @@ class Subject:
                 keys = [f"agent:main:s{n}" for n in range(SESSIONS)]
                 rpc.turn(keys[0])
                 sample["one s"] = statistics.median(rpc.turn(keys[0]) for _ in range(3))
-                begun, used = time.perf_counter(), cpu_seconds(child.process.pid)
+                start, used = time.perf_counter(), cpu_seconds(child.process.pid)
                 rpc.all_at_once(keys)
-                sample["fifty s"] = time.perf_counter() - begun
+                sample["fifty s"] = time.perf_counter() - start
                 sample["CPU ms a turn"] = 1000 * (cpu_seconds(child.process.pid) - used) / SESSIONS
                 sample["fifty/one"] = sample["fifty s"] / sample["one s"]
         return sample
@@ -66,9 +66,9 @@ class Subject:
     def _talking(self, milliseconds: float) -> Iterator[tuple[ChatClient, Child]]:
         model = (self.python, str(Path(__file__).parent / "peers" / "model.py"), str(milliseconds))
         with tempfile.TemporaryDirectory() as folder, talking(model, name="the model") as peer:
-            port, spoken = _free_port(), int(Talk(peer).read())
+            port, peer_port = _free_port(), int(Talk(peer).read())
             argv = tuple(word.replace("PORT", str(port)) for word in self.argv)
-            with serving(argv, name=self.name, extra=_settings(folder, port, spoken)) as child:
+            with serving(argv, name=self.name, extra=_settings(folder, port, peer_port)) as child:
                 rpc = _hello(port, child)
                 yield rpc, child
                 rpc.close()

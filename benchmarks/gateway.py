@@ -148,9 +148,9 @@ class ChatClient(RpcClient):
 
     def turn(self, key: str) -> float:
         """Seconds from sending a message to its final answer."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.all_at_once([key])
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def all_at_once(self, keys: list[str]) -> None:
         waiting = set()
@@ -191,9 +191,9 @@ def _hello(port: int, child: Child) -> ChatClient:
 
 
 def _timed(rpc: RpcClient, method: str) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     rpc.ask(method)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def model_settings(model: int) -> dict[str, object]:

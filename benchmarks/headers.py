@@ -68,18 +68,18 @@ class Wait:
                 time.sleep(SETTLE)
             samples = self._ask()
             after = resident_mib(self.server.child.process.pid)
-        taken, worked = sorted(waited for waited, _ in samples), sorted(work for _, work in samples)
+        waits, worked = sorted(waited for waited, _ in samples), sorted(work for _, work in samples)
         return {
-            "p50 ms": taken[len(taken) // 2],
-            "p99 ms": taken[int(len(taken) * 0.99)],
+            "p50 ms": waits[len(waits) // 2],
+            "p99 ms": waits[int(len(waits) * 0.99)],
             "work p99 ms": worked[int(len(worked) * 0.99)],
-            "longest ms": taken[-1],
+            "longest ms": waits[-1],
             "MiB more": max(0.0, after - before),
         }
 
     def _ask(self) -> list[tuple[float, float]]:
         """Milliseconds waited, and those of the server's work meanwhile, of each request."""
-        taken = []
+        samples = []
         pid = self.server.child.process.pid
         spent = Path(f"/proc/{pid}/task/{pid}/schedstat")
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=10 * SOCKET_LIMIT) as wire:
@@ -91,11 +91,11 @@ class Wait:
                 wire.sendall(self.server.request)
                 answer = wire.recv(1 << 16)
                 waited = 1000 * (time.perf_counter() - began)
-                taken.append((waited, (int(spent.read_text().split()[0]) - before) / 1e6))
+                samples.append((waited, (int(spent.read_text().split()[0]) - before) / 1e6))
                 if b" 200 " not in answer[:16]:
                     raise ChildFailed(f"{self.server.name} said {answer[:80]!r}")
                 time.sleep(PAUSE)
-        return taken
+        return samples
 
 
 def start(name: str, options: Options, stack: ExitStack) -> Server:

@@ -72,9 +72,9 @@ async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[
 
     async with client(url) as a, client(url) as b, client(url) as c, client(url) as d:
         links = (a, b, c, d)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for index in range(int(rate * seconds)):
-            due = begun + index / rate
+            due = start + index / rate
             late = due - time.perf_counter()
             if late > 0.001:
                 await asyncio.sleep(late)
@@ -108,9 +108,9 @@ def quantiles(waits: list[float]) -> str:
 async def unanswered(url: str, pid: int, rate: float, seconds: float) -> bool:
     used = processor(pid)
     names = [f"#room{number}" for number in range(CONVERSATIONS)]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     waits = await pour(url, rate, seconds, names)
-    took, used = time.perf_counter() - begun, processor(pid) - used
+    took, used = time.perf_counter() - start, processor(pid) - used
     total, lost, disorder = int(rate * seconds), 0, 0
     async with client(url) as link:
         for name in names:
@@ -129,15 +129,15 @@ async def answered(url: str, rate: float, seconds: float) -> bool:
     names = [f"chat{number}" for number in range(CONVERSATIONS)]
     total = int(rate * seconds)
     waits = await pour(url, rate, seconds, names)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     async with client(url) as link:
         while True:
             pages = [await texts(link, name) for name in names]
             answers = sum(message["fromMe"] for page in pages for message in page)
-            if answers >= total or time.perf_counter() - begun > SETTLE:
+            if answers >= total or time.perf_counter() - start > SETTLE:
                 break
             await asyncio.sleep(0.5)
-    settled = time.perf_counter() - begun
+    settled = time.perf_counter() - start
     disorder = 0
     for page in pages:
         numbers = [int(m["text"].rsplit(" ", 1)[1]) for m in page if m["fromMe"]]

@@ -142,14 +142,14 @@ class Shots:
     post: wire.Post
 
     def take(self) -> Sample:
-        taken = []
+        samples = []
         for _ in range(SHOTS):
             began = time.perf_counter()
             answer = ask(self.port, self.post)
-            taken.append(1000 * (time.perf_counter() - began))
+            samples.append(1000 * (time.perf_counter() - began))
             if b'"image"' not in answer:
                 raise LoadFailed(f"screen.snapshot brought no picture: {answer[-300:]!r}")
-        return {"snapshot ms": statistics.median(taken)}
+        return {"snapshot ms": statistics.median(samples)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

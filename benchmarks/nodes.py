@@ -103,17 +103,17 @@ class Bench:
             "nodeId": self.node_id, "command": COMMAND, "params": {"bins": ["sh"]}, "timeoutMs": 30_000,
             "idempotencyKey": str(uuid.uuid4()),
         }  # fmt: skip
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.operator.say("node.invoke", order)
         request = self.node.event("node.invoke.request")
         result = {"id": request["id"], "nodeId": self.node_id, "ok": True, "payloadJSON": payload}
         self.node.say("node.invoke.result", result)
         answer = self.operator.answer()
-        taken = time.perf_counter() - begun
+        elapsed = time.perf_counter() - start
         if answer["payload"] != json.loads(payload):
             raise ConnectionError("the payload came back changed")
         self.node.answer()
-        return taken
+        return elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

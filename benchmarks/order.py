@@ -93,9 +93,9 @@ class Pipe(Talk):
 
 
 def _timed(talk: Talk, data: bytes) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     answer = talk.ask(data)
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     _check(answer)
     return spent
 

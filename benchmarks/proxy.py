@@ -136,10 +136,10 @@ class Opening:
     def take(self) -> Sample:
         with talking(self.argv, name=STDIO) as child:
             opening = Talk(child).ask(wire.stdio_opening())
-            taken = 1000 * (time.perf_counter() - child.started)
+            elapsed = 1000 * (time.perf_counter() - child.started)
             memory = resident_mib(child.process.pid)
         wire.check_opening(opening, of=STDIO)
-        return {"ms": taken, "RSS MiB": memory}
+        return {"ms": elapsed, "RSS MiB": memory}
 
 
 def measure_starts(options: Options, figures: Figures) -> None:

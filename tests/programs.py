@@ -116,8 +116,8 @@ def need_pypi(program: str, *, environment: str = "python") -> str:
 
 
 def node() -> str | None:
-    carried = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
-    for candidate in [*map(str, carried), shutil.which("node")]:
+    bundled = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
+    for candidate in [*map(str, bundled), shutil.which("node")]:
         if candidate is not None and _node_version(candidate) >= NODE_AT_LEAST:
             return candidate
     return None

@@ -238,8 +238,8 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
         use = here.use
         await use("gateway_config_patch", patches={"ui": {"seamColor": "#aaaaaa"}})
         assert on_disk()["ui"] == {"seamColor": "#aaaaaa"}
-        got = await use("gateway_config_get", key="ui.seamColor")
-        assert got["value"] == "#aaaaaa"
+        result = await use("gateway_config_get", key="ui.seamColor")
+        assert result["value"] == "#aaaaaa"
         whole = (await use("gateway_config_get"))["config"]
         await use("gateway_config_apply", config={**whole, "ui": {"seamColor": "#bbbbbb"}})
         assert on_disk()["ui"] == {"seamColor": "#bbbbbb"}

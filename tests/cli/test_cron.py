@@ -105,8 +105,8 @@ def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
     assert re.search(r"  ok +good .*\n    all is well", printed)
     assert re.search(r"  error +bad .*\n    no luck", printed)
     assert read_json(served, "runs", "good")["total"] == 1
-    assert "begun: manual:" in (begun := cron(served, "run", "good"))
-    assert len(begun.splitlines()) == 6  # with its next five times
+    assert "begun: manual:" in (output := cron(served, "run", "good"))
+    assert len(output.splitlines()) == 6  # with its next five times
     assert "last error: no luck" in cron(served, "list")
     assert re.match(r"on; \d+ jobs; the next is due ", cron(served, "status"))
 

@@ -44,19 +44,19 @@ def make_service(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[
 def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
-        got = await gateway.call("config.get")
-        assert (got["valid"], got["exists"], got["issues"]) == (True, True, [])
-        assert got["hash"].startswith("hmac-sha256:v1:")
-        assert len(got["hash"].rpartition(":")[2]) == 43
-        everything = json.dumps(got)
+        config = await gateway.call("config.get")
+        assert (config["valid"], config["exists"], config["issues"]) == (True, True, [])
+        assert config["hash"].startswith("hmac-sha256:v1:")
+        assert len(config["hash"].rpartition(":")[2]) == 43
+        everything = json.dumps(config)
         for secret in ("s3cret", "123:abc", "from-env"):
             assert secret not in everything
-        assert got["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
-        assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
-        assert "// the port" in got["raw"]
-        assert got["config"]["gateway"]["bind"] == "loopback"
+        assert config["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
+        assert config["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
+        assert "// the port" in config["raw"]
+        assert config["config"]["gateway"]["bind"] == "loopback"
         result = await gateway.call(
-            "config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]}
+            "config.set", {"raw": config["raw"].replace("18800", "18801"), "baseHash": config["hash"]}
         )
         assert result["ok"]
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
@@ -163,8 +163,8 @@ def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> 
             (tmp_path / "openclaw.json").write_text("{ nonsense")
             await service.reload()
             assert service.current.config.session.main_key == "bb"
-            got = await gateway.call("config.get")
-            assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
+            config = await gateway.call("config.get")
+            assert (config["valid"], config["raw"], len(config["issues"])) == (False, None, 1)
         assert len(changes) == 1
 
     asyncio.run(scenario())
@@ -179,15 +179,15 @@ def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
 def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_store(str(tmp_path / "db")) as store:
-            book = SqlConfigHistory(store)
-            gateway, service = make_service(tmp_path, "{}", history=book)
+            history = SqlConfigHistory(store)
+            gateway, service = make_service(tmp_path, "{}", history=history)
             async with service:
                 base = (await gateway.call("config.get"))["hash"]
                 await gateway.call("config.set", {"raw": '{"ui":{}}', "baseHash": base})
             (tmp_path / "openclaw.json").write_text('{"ui":{"seamColor":"red"}}')
-            _, again = make_service(tmp_path, None, history=book)
+            _, again = make_service(tmp_path, None, history=history)
             async with again:
-                assert [change.method for change in await book.last()] == ["start", "config.set", "start"]
+                assert [change.method for change in await history.last()] == ["start", "config.set", "start"]
 
     asyncio.run(scenario())
 
@@ -337,12 +337,12 @@ SECRETIVE: Any = {
 def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps(SECRETIVE))
-        got = await gateway.call("config.get")
-        assert got["valid"], got["issues"]
-        assert "hush" not in json.dumps(got)
-        assert "4711" not in json.dumps(got)
+        config = await gateway.call("config.get")
+        assert config["valid"], config["issues"]
+        assert "hush" not in json.dumps(config)
+        assert "4711" not in json.dumps(config)
         for method in ("config.set", "config.apply", "config.patch"):
-            raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
+            raw = json.dumps(config["parsed"]) if method == "config.patch" else config["raw"]
             result = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
             assert "hush" not in json.dumps(result)
             assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
@@ -355,11 +355,11 @@ def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps({"mcp": {"servers": servers}}))
-        got = await gateway.call("config.get")
-        assert "from-env" not in json.dumps(got)
+        config = await gateway.call("config.get")
+        assert "from-env" not in json.dumps(config)
         for view in ("parsed", "resolved", "config", "runtimeConfig"):
-            assert got[view]["mcp"]["servers"] == servers
-        change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": got["hash"]}
+            assert config[view]["mcp"]["servers"] == servers
+        change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": config["hash"]}
         assert "from-env" not in json.dumps(await gateway.call("config.patch", change))
 
     asyncio.run(scenario())
@@ -381,10 +381,10 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, "{}")
         (tmp_path / "openclaw.json").write_text(json.dumps(config))
-        got = await gateway.call("config.get")
-        assert "hush" not in json.dumps(got)
-        assert redaction.REDACTED in got["raw"]
-        assert redaction.restore_secrets(got["parsed"], config) == config
+        result = await gateway.call("config.get")
+        assert "hush" not in json.dumps(result)
+        assert redaction.REDACTED in result["raw"]
+        assert redaction.restore_secrets(result["parsed"], config) == config
 
     asyncio.run(scenario())
 

@@ -77,8 +77,8 @@ class ConfigCaller:
 
     async def ask(self, method: str, caller: Caller, **params: Any) -> Any:
         if method != "config.get" and "baseHash" not in params:
-            got = await self.ask("config.get", caller)
-            params |= {"baseHash": got["hash"]} if got["exists"] else {}
+            config = await self.ask("config.get", caller)
+            params |= {"baseHash": config["hash"]} if config["exists"] else {}
         link = TwinLink()
         return await self._methods[method].handle(RpcCall(method=method, params=params, caller=caller, peer=link))
 
@@ -311,8 +311,8 @@ def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) 
         service = ConfigCaller(tmp_path, CONFIG)
         assert (await service.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
         assert service.stored == merge.merge_patch(CONFIG, patch)
-        got = await service.ask("config.get", RUN)  # with every default, and secrets hidden
-        whole = {**got["config"], "ui": {"seamColor": "#123456"}}
+        config = await service.ask("config.get", RUN)  # with every default, and secrets hidden
+        whole = {**config["config"], "ui": {"seamColor": "#123456"}}
         assert (await service.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
         assert service.stored["gateway"]["auth"]["token"] == "s3cret-token"
 

@@ -203,9 +203,9 @@ def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, 
 def test_a_redacted_config_comes_back_whole_when_no_address_changed(tmp_path: Path) -> None:
     async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
-        got = await service.ask("config.get", PERSON)
-        assert "k-near" not in got["raw"]
-        await service.ask("config.set", PERSON, raw=got["raw"].replace("/v1", "/v2"))
+        config = await service.ask("config.get", PERSON)
+        assert "k-near" not in config["raw"]
+        await service.ask("config.set", PERSON, raw=config["raw"].replace("/v1", "/v2"))
         changed = copy.deepcopy(CONFIG)
         changed["models"]["providers"]["near"]["baseUrl"] = "https://near.example/v2"
         assert service.stored == changed

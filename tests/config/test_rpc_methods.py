@@ -51,25 +51,25 @@ def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
 def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE)
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         plain = {"path", "exists", "valid", "issues", "warnings", "raw", "parsed", "legacyIssues", "includedPaths"}
-        assert {name: value for name, value in got.items() if name in plain} == {
+        assert {name: value for name, value in config.items() if name in plain} == {
             "path": str(tmp_path / "openclaw.json"), "exists": True, "valid": True, "issues": [], "warnings": [],
             "raw": BASE, "parsed": json.loads(BASE), "legacyIssues": [], "includedPaths": [],
         }  # fmt: skip
-        assert (got["agentRosterIncludeOwned"], got["bindingsIncludeOwned"], got["includeProvenance"]) == (
+        assert (config["agentRosterIncludeOwned"], config["bindingsIncludeOwned"], config["includeProvenance"]) == (
             False, False, [],
         )  # fmt: skip
-        assert got["parsed"] == got["sourceConfig"] == got["resolved"]
-        assert got["config"] == got["runtimeConfig"]
-        assert got["hash"] == got["configRevisionHash"] == got["appliedConfigHash"] == service.current.hash
+        assert config["parsed"] == config["sourceConfig"] == config["resolved"]
+        assert config["config"] == config["runtimeConfig"]
+        assert config["hash"] == config["configRevisionHash"] == config["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))  # and not taken in yet
-        got = await gateway.call("config.get")
-        assert (got["config"]["gateway"]["port"], got["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
-        assert got["hash"] == got["configRevisionHash"] != got["appliedConfigHash"] == service.current.hash
+        config = await gateway.call("config.get")
+        assert (config["config"]["gateway"]["port"], config["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
+        assert config["hash"] == config["configRevisionHash"] != config["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").unlink()
-        got = await gateway.call("config.get")
-        assert (got["exists"], got["valid"], got["raw"], got["parsed"]) == (False, True, None, {})
+        config = await gateway.call("config.get")
+        assert (config["exists"], config["valid"], config["raw"], config["parsed"]) == (False, True, None, {})
 
     asyncio.run(scenario())
 
@@ -140,8 +140,8 @@ NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
 @pytest.mark.parametrize("method", ["set", "apply", "patch"])
 def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str) -> None:
     async def scenario() -> None:
-        book, changes = MemoryHistory(), list[ConfigUpdate]()
-        gateway, service = make_service(tmp_path, BASE, history=book)
+        history, changes = MemoryHistory(), list[ConfigUpdate]()
+        gateway, service = make_service(tmp_path, BASE, history=history)
         service.changed.connect(changes.append)
         params = {"raw": NEW, "baseHash": service.current.hash, "note": "why"}
         result = await gateway.call(f"config.{method}", params)
@@ -169,7 +169,7 @@ def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str)
             service.current,
             ("session.mainKey",),
         )
-        (record,) = book.kept
+        (record,) = history.kept
         assert (record.actor, record.method, record.note) == ("tester", f"config.{method}", "why")
         assert (record.hash, record.paths, json.loads(record.raw)) == (
             result["hash"],
@@ -231,11 +231,11 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
 
 def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        book, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
-        gateway, service = make_service(tmp_path, BASE, history=book)
+        history, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
+        gateway, service = make_service(tmp_path, BASE, history=history)
         service.changed.connect(changes.append)
         await service.reload()
-        assert (changes, book.kept) == ([], [])
+        assert (changes, history.kept) == ([], [])
         for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is missing")):
             file.unlink() if raw is None else file.write_text(raw)
             caplog.clear()
@@ -253,7 +253,7 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
             (json.loads(BASE), ("session.mainKey",))
         ]
         assert service.current.parsed == json.loads(NEW)
-        assert [(record.actor, record.method, record.paths) for record in book.kept] == [
+        assert [(record.actor, record.method, record.paths) for record in history.kept] == [
             ("file", "edit", ("session.mainKey",))
         ]
         caplog.set_level(logging.INFO)
@@ -331,12 +331,12 @@ def test_a_change_made_while_stopped_is_recorded_once_at_the_start(
     tmp_path: Path, raw: str | None, methods: list[str]
 ) -> None:
     async def scenario() -> None:
-        book = MemoryHistory()
+        history = MemoryHistory()
         for _ in range(2):
-            _, service = make_service(tmp_path, raw, history=book)
+            _, service = make_service(tmp_path, raw, history=history)
             async with service as entered:
                 assert entered is service
-                assert [(change.method, change.actor, change.paths) for change in book.kept] == [
+                assert [(change.method, change.actor, change.paths) for change in history.kept] == [
                     (method, "file", ()) for method in methods
                 ]
 

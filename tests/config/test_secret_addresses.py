@@ -123,18 +123,18 @@ def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
         whole = {"mcp": {"servers": SERVERS}, "cron": {"failureAlert": {"mode": "webhook", "to": "https://h/hush"}}}
         gateway, _ = make_service(tmp_path, json.dumps(whole))
         for method in ("config.set", "config.apply", "config.patch"):
-            got = await gateway.call("config.get")
-            assert "hush" not in json.dumps(got)
-            assert got["config"]["mcp"]["servers"]["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
-            raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            await gateway.call(method, {"raw": raw, "baseHash": got["hash"]})
+            config = await gateway.call("config.get")
+            assert "hush" not in json.dumps(config)
+            assert config["config"]["mcp"]["servers"]["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
+            raw = json.dumps(config["parsed"]) if method == "config.patch" else config["raw"]
+            await gateway.call(method, {"raw": raw, "baseHash": config["hash"]})
             assert json.loads((tmp_path / "openclaw.json").read_text()) == whole
             elsewhere = json.dumps({"mcp": {"servers": {"x": {"url": f"https://evil.example/{MARK}"}}}})
             with pytest.raises(RpcError, match="as it was shown"):
                 await gateway.call(method, {"raw": elsewhere, "baseHash": (await gateway.call("config.get"))["hash"]})
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         moved = json.dumps({"mcp": {"servers": {"x": {"url": "https://evil.example/a"}}}})
-        result = await gateway.call("config.patch", {"raw": moved, "baseHash": got["hash"]})
+        result = await gateway.call("config.patch", {"raw": moved, "baseHash": config["hash"]})
         assert result["droppedSecrets"] == ["mcp.servers.x.headers.x-team"]
 
     asyncio.run(scenario())

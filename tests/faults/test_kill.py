@@ -56,9 +56,9 @@ async def talk(gateway: GatewayClient, ledger: Ledger, session: str) -> None:
 
 async def reconfigure(gateway: GatewayClient, ledger: Ledger) -> None:
     while True:
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         ledger.config_tried += 1
-        patch = {"raw": json.dumps({"ui": {"seamColor": str(ledger.config_tried)}}), "baseHash": got["hash"]}
+        patch = {"raw": json.dumps({"ui": {"seamColor": str(ledger.config_tried)}}), "baseHash": config["hash"]}
         await gateway.call("config.patch", patch)
         ledger.config_acknowledged = ledger.config_tried
         await asyncio.sleep(0.1)

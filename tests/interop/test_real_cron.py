@@ -139,11 +139,11 @@ def test_a_run_is_logged_the_same(theirs: str, ours: Served) -> None:
 
     async def entry(client: GatewayClient, job: Any) -> Any:
         added = await client.call("cron.add", {"name": "logged", **job})
-        begun = await client.call("cron.run", {"id": added["id"], "mode": "force"})
-        assert begun["enqueued"] is True
+        run = await client.call("cron.run", {"id": added["id"], "mode": "force"})
+        assert run["enqueued"] is True
         async with asyncio.timeout(60):
             while True:
-                log = await client.call("cron.runs", {"id": added["id"], "runId": begun["runId"]})
+                log = await client.call("cron.runs", {"id": added["id"], "runId": run["runId"]})
                 if log["entries"]:
                     return log
                 await asyncio.sleep(0.2)

@@ -125,8 +125,8 @@ def test_the_tools_of_their_nodes_mcp_servers_are_ours_too(ours: Served, their_n
 
 
 def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, their_node: str) -> None:
-    got = cli(home, ours, "approvals", "get", "--node", NAME)
-    assert got["file"]["version"] == 1
+    result = cli(home, ours, "approvals", "get", "--node", NAME)
+    assert result["file"]["version"] == 1
     own = cli(home, ours, "approvals", "get", "--gateway")
     assert own["file"]["version"] == 1
     added = real.command_line(home, ours.ws, ours.token, "approvals", "allowlist", "add", "--gateway", "/usr/bin/true")

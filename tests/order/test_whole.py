@@ -28,11 +28,11 @@ DRAW = "draw__test_image_content"
 
 def config(model: FakeModel, api: str = "openai", /, **more: Any) -> Json:
     card = {"id": "m-1", "input": ["text", "image"]}
-    drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.server.everything_stdio"], "cwd": str(ROOT)}
+    entry = {"command": sys.executable, "args": ["-m", "tests.mcp.server.everything_stdio"], "cwd": str(ROOT)}
     return {
         "models": {"providers": {"fake": provider(api, model, models=[card])}},
         "agents": {"defaults": {"model": "fake/m-1"}},
-        "mcp": {"servers": {"draw": drawer}},
+        "mcp": {"servers": {"draw": entry}},
         **more,
     }
 

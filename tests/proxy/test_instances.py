@@ -43,11 +43,11 @@ def test_an_instance_that_dies_takes_only_its_own_bridges_and_apps_come_back_els
                         await app.holding()
                     spared = asyncio.create_task(other.call(surviving, "hold"))
                     held = await witness.holding()
-                    begun = time.monotonic()
+                    start = time.monotonic()
                     os.kill(child.pid, signal.SIGKILL)
                     for call in calls:
                         assert "Bridge is not connected" in text_of(await soon(call))
-                    assert time.monotonic() - begun < 5
+                    assert time.monotonic() - start < 5
                 assert "Bridge is not connected" in text_of(await other.call(lost))
                 async with other.app(lost):
                     assert (await other.call(lost))["isError"] is False

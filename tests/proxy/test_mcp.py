@@ -211,8 +211,8 @@ def test_each_side_needs_its_own_token(proxies: Start) -> None:
             async with proxy.app(id, additional_headers=APP):
                 answer = await proxy.rpc(id, "tools/call", {"name": "echo_text", "arguments": {"text": "t"}}, **MCP)
                 assert answer["result"]["isError"] is False
-            carried = "bearer." + base64.urlsafe_b64encode(b"app-secret").decode().rstrip("=")
-            async with proxy.app(id, subprotocols=["openclaw-bridge", carried]) as app:
+            subprotocol = "bearer." + base64.urlsafe_b64encode(b"app-secret").decode().rstrip("=")
+            async with proxy.app(id, subprotocols=["openclaw-bridge", subprotocol]) as app:
                 assert app.socket.subprotocol == "openclaw-bridge"
             wrong = ["openclaw-bridge", "bearer." + base64.urlsafe_b64encode(b"wrong").decode().rstrip("=")]
             assert (await proxy.refused(id, subprotocols=wrong))[0] == 4401

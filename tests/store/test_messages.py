@@ -83,9 +83,9 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlInbox(store)
-            came = await asyncio.gather(*(repository.add(received(str(n))) for n in [*range(300), *range(300)]))
-            assert [one is None for one in came] == [False] * 300 + [True] * 300
-            assert [one.message.id for one in came if one is not None] == [str(n) for n in range(300)]
+            added = await asyncio.gather(*(repository.add(received(str(n))) for n in [*range(300), *range(300)]))
+            assert [one is None for one in added] == [False] * 300 + [True] * 300
+            assert [one.message.id for one in added if one is not None] == [str(n) for n in range(300)]
             pending = await repository.pending(after=0)
             assert [one.message.id for one in pending] == [str(n) for n in range(300)]
             await repository.link_run(pending[0].id, run_id="r", session="s")
@@ -188,14 +188,14 @@ def test_batched_writes_fail_together_and_the_next_ones_do_not(where: str) -> No
 def test_a_batched_write_is_answered_whatever_else_the_loop_cancels(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
-            begun, go_on = threading.Event(), threading.Event()
+            started, go_on = threading.Event(), threading.Event()
 
             def hold(_connection: object) -> None:
-                begun.set()
+                started.set()
                 go_on.wait(20)
 
             holding = asyncio.ensure_future(store.write(hold))
-            await asyncio.to_thread(begun.wait, 20)
+            await asyncio.to_thread(started.wait, 20)
 
             def double(_connection: object, items: Sequence[int]) -> list[int]:
                 return [item * 2 for item in items]

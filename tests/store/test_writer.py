@@ -70,14 +70,14 @@ def within(scenario: Awaitable[None]) -> None:
 @asynccontextmanager
 async def held(writer: Writer) -> AsyncIterator[threading.Event]:
     """The writer is at work until the event is set, or this is left; whatever comes meanwhile waits."""
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def work(_: Connection) -> None:
-        begun.set()
+        started.set()
         go_on.wait(PATIENCE)
 
     first = asyncio.ensure_future(writer.write(work))
-    await asyncio.to_thread(begun.wait, PATIENCE)
+    await asyncio.to_thread(started.wait, PATIENCE)
     try:
         yield go_on
     finally:

@@ -172,8 +172,8 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
     async def fail(call: ToolCall) -> ToolResult:
         return text_result("no", failed=True)
 
-    book: list[AuditRecord] = []
-    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
+    records: list[AuditRecord] = []
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=records.append)
 
     async def orders() -> None:
         await dispatcher.call(order("good", {"secret": "hunter2"}))
@@ -184,13 +184,13 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
 
     asyncio.run(orders())
 
-    assert [(r.tool, r.source, r.outcome) for r in book] == [
+    assert [(r.tool, r.source, r.outcome) for r in records] == [
         ("good", "a", "ok"),
         ("bad", "a", "failed"),
         ("good", "a", "tool_denied"),
         ("none", None, "tool_not_found"),
     ]
-    assert "hunter2" not in repr(book)
+    assert "hunter2" not in repr(records)
 
 
 MANY = ToolSpec(

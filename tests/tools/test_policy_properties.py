@@ -158,8 +158,8 @@ def test_an_empty_list_of_senders_admits_no_sender(id: str, group: bool, policy:
     caller = Caller(kind="agent", name="c", scopes=frozenset({"*"}), session=session, grant=grant)
 
     assert list_tools({"channels": {"irc": channel}}, caller) == set()
-    book = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
-    assert not is_owner(grant.sender, book.commands.owner_allow_from, channel="irc")
+    rules = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
+    assert not is_owner(grant.sender, rules.commands.owner_allow_from, channel="irc")
 
 
 @trying
@@ -226,10 +226,10 @@ def test_one_step_is_deny_first_then_allow(allow: list[str], deny: list[str], to
 @trying
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_whatever_the_file_holds_reading_it_never_fails_open(data: bytes) -> None:
-    book = parse_rules(data)
-    decision = ConfigPolicy(book)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
+    rules = parse_rules(data)
+    decision = ConfigPolicy(rules)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
 
-    assert decision.allowed == (book.problem is None)
+    assert decision.allowed == (rules.problem is None)
     if not data.lstrip().startswith(b"{"):
         assert not decision.allowed
 

@@ -118,8 +118,8 @@ def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) ->
         async with open_channels(tmp_path, config=config) as here:
             for number in range(60):
                 await receive(here, f"!say answer {number}", id=str(number))
-            taken = await here.twin.has(60)
-            assert [text for _, text in taken] == [f"answer {number}" for number in range(60)]
+            deliveries = await here.twin.has(60)
+            assert [text for _, text in deliveries] == [f"answer {number}" for number in range(60)]
 
     within(scenario())
 
@@ -227,10 +227,10 @@ def test_what_the_tool_sent_to_this_conversation_is_the_answer(tmp_path: Path) -
             elsewhere = json.dumps({"action": "send", "target": "bob", "message": "for Bob"})
             await receive(here, f"!tool message {elsewhere}\n!say told Bob", id="2")
             await settled(here)
-            taken = await here.twin.has(3)
-            assert taken[1] == ("bob", "for Bob")
-            assert taken[2][0] == "ann"
-            assert taken[2][1].endswith("told Bob")
+            deliveries = await here.twin.has(3)
+            assert deliveries[1] == ("bob", "for Bob")
+            assert deliveries[2][0] == "ann"
+            assert deliveries[2][1].endswith("told Bob")
 
     within(scenario())
 
@@ -384,9 +384,9 @@ def test_a_file_is_fetched_only_once_its_sender_may_write_and_speaks_to_us(tmp_p
             group = {"chat": "group", "address": here.at("family"), "sender": Sender(id="ann")}
             await receive(here, "for the others", id="2", files=lying("family.png"), **group)
             await receive(here, "!say look\n!return", id="3", files=lying("mine.png"))
-            taken = await shelf.has(2)
+            deliveries = await shelf.has(2)
             await settled(here)
-            assert ("ann", "look\n[mine.png: this channel can't carry it]") in taken
+            assert ("ann", "look\n[mine.png: this channel can't carry it]") in deliveries
             assert shelf.asked == ["mine.png"]
 
     within(scenario())
@@ -467,7 +467,7 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
 
 def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
-        book = "agent:main:local:group:#team"
+        key = "agent:main:local:group:#team"
         async with open_channels(tmp_path) as here:
             owner = Sender(id="owner")
             note = NewLocalMessage(
@@ -483,7 +483,7 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
         async with open_channels(tmp_path, config=config) as third:
             await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
             await third.until(lambda messages: len(messages) == 4, "#team")
-            page = await third.memory.sessions.history(book, limit=10)
+            page = await third.memory.sessions.history(key, limit=10)
             assert len(page.messages) == 4
 
     within(scenario())

@@ -126,10 +126,10 @@ def test_a_busy_server_is_given_the_time_it_asks_for_and_that_is_no_try(tmp_path
         async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelBusy("slow down", 0.05)] * 8
             loop = asyncio.get_running_loop()
-            begun = loop.time()
+            start = loop.time()
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
-            assert loop.time() - begun >= 0.05 * 8
+            assert loop.time() - start >= 0.05 * 8
             stored = await here.books.outbox.get(posted.id)
             assert stored is not None
             assert stored.tries == 0
@@ -185,10 +185,10 @@ def test_what_waits_is_taken_up_in_order_by_the_next_process(tmp_path: Path) -> 
             for number in range(50):
                 await here.service.post(here.at(f"c{number % 3}"), OutboundMessage(text=str(number)), key=str(number))
         async with open_channels(tmp_path) as again:
-            taken = await again.twin.has(50)
+            deliveries = await again.twin.has(50)
             for lane in range(3):
-                assert [text for to, text in taken if to == f"c{lane}"] == [str(n) for n in range(lane, 50, 3)]
-            assert len(taken) == 50
+                assert [text for to, text in deliveries if to == f"c{lane}"] == [str(n) for n in range(lane, 50, 3)]
+            assert len(deliveries) == 50
 
     within(scenario())
 

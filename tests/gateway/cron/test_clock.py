@@ -391,10 +391,10 @@ def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path:
             job = await cron.add(at, {"kind": "command", "argv": argv})
             time.after(60)
 
-            async def begun() -> bool:
+            async def has_started() -> bool:
                 return file.exists()
 
-            await until(begun)
+            await until(has_started)
         async with open_cron(where, time=time) as cron:
             ended = await cron.until("cron", action="finished")
             assert ended["status"] == "error"

@@ -346,14 +346,14 @@ async def tool(cron: CronHarness, caller: Caller = AGENT, **arguments: Any) -> A
 
 def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
-        begun = cron.time.now()
+        start = cron.time.now()
         job = await tool(cron, action="add", job={"schedule": AT, "payload": {"message": "stretch"}})
         assert (job["agentId"], job["sessionKey"]) == ("main", AGENT.session)
         there = {"channel": "telegram", "to": "42", "accountId": "bot", "threadId": "9"}
         assert job["delivery"] == {"mode": "announce", **there}
         assert job["payload"]["toolsAllow"] == ["cron", "message_send"]  # no more than it has itself
-        assert await cron.jobs.count_added_since(AGENT.session or "", begun) == 1
-        assert await cron.jobs.count_added_since(AGENT.session or "", begun + 1) == 0
+        assert await cron.jobs.count_added_since(AGENT.session or "", start) == 1
+        assert await cron.jobs.count_added_since(AGENT.session or "", start + 1) == 0
         bare = await tool(cron, action="add", at=AT["at"], message="bare", sessionKey=None, delivery={"mode": "none"})
         assert "sessionKey" not in bare
         assert bare["delivery"] == {"mode": "none"}

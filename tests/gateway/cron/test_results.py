@@ -459,10 +459,10 @@ def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
         last = await cron.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
         await cron.until("cron", action="started", jobId=last["id"])
 
-        async def begun() -> bool:
+        async def has_started() -> bool:
             return len(file.read_text().split()) == 3
 
-        await until(begun)
+        await until(has_started)
 
     scenario(what)
     asyncio.run(ended(file))
@@ -478,10 +478,10 @@ def test_closing_the_house_ends_the_programs_it_started(scenario: Callable[..., 
         )
         cron.time.after(1)
 
-        async def begun() -> bool:
+        async def has_started() -> bool:
             return file.exists() and bool(file.read_text())
 
-        await until(begun)
+        await until(has_started)
 
     scenario(what)
     with pytest.raises(ProcessLookupError):

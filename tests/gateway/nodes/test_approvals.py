@@ -290,8 +290,8 @@ def test_a_nodes_rules_have_methods_of_their_own(tmp_path: Path) -> None:
             harness.gateway.client() as operator,
             harness.approved(operator, commands=commands) as node,
         ):
-            got = await operator.call("exec.approvals.node.get", {"nodeId": node.id})
-            assert got == {"command": "system.execApprovals.get", "params": {}}
+            policy = await operator.call("exec.approvals.node.get", {"nodeId": node.id})
+            assert policy == {"command": "system.execApprovals.get", "params": {}}
             rules = {"nodeId": node.id, "baseHash": "h", "rules": []}
             result = await operator.call("exec.approvals.node.set", rules)
             assert result["params"] == {"baseHash": "h", "rules": []}

@@ -188,7 +188,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
             one = await by_device_token(harness, "phone", scopes)
             two = await by_device_token(harness, "phone", scopes)
             async with one, two:
-                begun, question = await asking_node(harness, node, one, how)
+                request, question = await asking_node(harness, node, one, how)
                 await next_of(received)
                 answer = {"id": "Q", "decision": "allow-once"}
                 if allowed:
@@ -200,7 +200,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
                     assert await owner.call("exec.approval.resolve", answer) == {"ok": True}
                 assert (await question)["decision"] == "allow-once"
                 waits.set()
-                await begun
+                await request
 
     within(test())
 

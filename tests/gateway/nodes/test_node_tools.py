@@ -187,12 +187,12 @@ def test_two_nodes_of_one_name_are_distinguished(tmp_path: Path) -> None:
 
 def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
     async def test() -> None:
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def answer(command: str, params: Any) -> Any:
             if command == "system.run":
                 raise Failed("TOOL_DENIED", "no person is there to ask")
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
 
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
@@ -200,12 +200,12 @@ def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
                 with pytest.raises(ToolUnavailable, match="no person is there to ask"):
                     await call_tool(harness, "laptop__system_run", {"command": ["rm"]})
                 abandoned = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}))
-                await begun.wait()
+                await started.wait()
                 abandoned.cancel()
                 assert (await next_of(node.cancelled))["nodeId"] == node.id
-                begun.clear()
+                started.clear()
                 lost = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}))
-                await begun.wait()
+                await started.wait()
             with pytest.raises(ToolUnavailable, match="left before it answered"):
                 await lost
 

@@ -186,12 +186,12 @@ def test_a_node_that_leaves_fails_its_waiting_calls_at_once_and_in_words(tmp_pat
                 ]
                 for _ in waiting:
                     await next_of(node.invoked)
-            begun = asyncio.get_running_loop().time()
+            start = asyncio.get_running_loop().time()
             for call in waiting:
                 with pytest.raises(RpcError, match="left before it answered") as excinfo:
                     await call
                 assert excinfo.value.details["nodeError"]["code"] == "DISCONNECTED"
-            assert asyncio.get_running_loop().time() - begun < 10
+            assert asyncio.get_running_loop().time() - start < 10
             with pytest.raises(RpcError, match="node not connected") as excinfo:
                 await operator.call("node.invoke", order(node.id, key="later"))
             assert excinfo.value.details["code"] == "NOT_CONNECTED"

@@ -237,7 +237,7 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
     async def test() -> None:
         async with running(tmp_path, modules=[Echo()]) as running_gateway:
             publish = running_gateway.gateway.publish
-            async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as porter:
+            async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as approver:
                 await reader.ask("subscribe", {"topic": "session:a"})
                 publish(RpcEvent(name="chat", payload=1))
                 publish(RpcEvent(name="device.pair.changed", payload=2, scope=PAIRING))
@@ -247,7 +247,7 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
                 received = [await reader.hear() for _ in range(3)]
                 assert [(frame["payload"], frame["seq"]) for frame in received] == [(1, 1), (4, 2), (5, 3)]
                 assert received[2]["stateVersion"] == {"presence": 1, "health": 2}
-                received = [await porter.hear() for _ in range(2)]
+                received = [await approver.hear() for _ in range(2)]
                 assert [(frame["payload"], frame["seq"]) for frame in received] == [(2, 1), (5, 2)]
                 await reader.ask("tell")
                 assert "seq" not in await reader.event("chat")
@@ -260,12 +260,12 @@ def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
         async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[READ]) as peer:
             client = {"id": "test", "version": "1", "platform": "linux", "mode": "test", "displayName": "visitor"}
             async with running_gateway.raw(client=client):
-                came = await peer.event("presence")
-                assert [entry["host"] for entry in came["payload"]["presence"]][1:] == ["visitor"]
-                assert came["stateVersion"]["presence"] == 2
+                joined = await peer.event("presence")
+                assert [entry["host"] for entry in joined["payload"]["presence"]][1:] == ["visitor"]
+                assert joined["stateVersion"]["presence"] == 2
                 assert len((await peer.ask("system-presence"))["payload"]) == 2
-            went = await peer.event("presence")
-            assert len(went["payload"]["presence"]) == 1
+            departed = await peer.event("presence")
+            assert len(departed["payload"]["presence"]) == 1
             async with running_gateway.raw():  # a backend comes for an errand and is not listed
                 assert len((await peer.ask("system-presence"))["payload"]) == 1
 

@@ -263,8 +263,8 @@ def test_attachments_reach_the_agent_and_come_back(tmp_path: Path) -> None:
             assert "data" not in message["content"][-1]
             assert message["content"][-1]["omitted"] is True
             whole = {"sessionKey": "main", "messageId": message["__openclaw"]["id"]}
-            got = await harness.call("chat.message.get", whole)
-            assert got["message"]["content"][-1]["data"] == picture
+            result = await harness.call("chat.message.get", whole)
+            assert result["message"]["content"][-1]["data"] == picture
             for bad in ("%%%", 7, None):
                 with pytest.raises(RpcError, match=r"attachments\[0\]"):
                     await send(harness, "r9", "x", attachments=[{"content": bad}])

@@ -69,8 +69,8 @@ class World:
 
     def configure(self, **sections: Any) -> None:
         """Replace these sections of the config, live."""
-        got = self.ask("config.get")
-        self.ask("config.set", raw=json.dumps(got["parsed"] | sections), baseHash=got["hash"])
+        config = self.ask("config.get")
+        self.ask("config.set", raw=json.dumps(config["parsed"] | sections), baseHash=config["hash"])
 
     def say(self, session: str, *lines: str) -> str:
         """Have the demo agent of a session carry these orders out; what it said."""

@@ -64,11 +64,11 @@ def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[
     async def main() -> None:
         async with beside(tmp_path) as server:
             before = await server.gateway.dispatcher.list(LOCAL_CALLER)
-            rung: list[None] = []
-            server.gateway.registry.app_changed.connect(lambda _: rung.append(None))
+            changes: list[None] = []
+            server.gateway.registry.app_changed.connect(lambda _: changes.append(None))
             for number in range(100):
                 await server.register(chatId="main" if number % 2 else "elsewhere")
-            assert (server.lent(), server.lent(include_all=True), looked, rung) == (0, 0, [], [])
+            assert (server.lent(), server.lent(include_all=True), looked, changes) == (0, 0, [], [])
             assert await server.gateway.dispatcher.list(LOCAL_CALLER) is before
 
     asyncio.run(main())

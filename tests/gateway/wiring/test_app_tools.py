@@ -48,7 +48,7 @@ def server(up: Up) -> Iterator[World]:
 
 
 @asynccontextmanager
-async def lent(up: Up, **about: Any) -> AsyncIterator[AppTools]:
+async def open_app(up: Up, **about: Any) -> AsyncIterator[AppTools]:
     app = AppTools(up.proxy, token="", about=about)
 
     @app.tool
@@ -65,7 +65,7 @@ async def lent(up: Up, **about: Any) -> AsyncIterator[AppTools]:
 
 def scene(up: Up, server: World, steps: Any, **about: Any) -> Any:
     async def play() -> Any:
-        async with lent(up, **about) as app:
+        async with open_app(up, **about) as app:
             return await asyncio.to_thread(steps, app)
 
     return asyncio.run(asyncio.wait_for(play(), 60))

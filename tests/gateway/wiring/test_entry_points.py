@@ -291,8 +291,8 @@ def test_the_agents_own_config_tool_changes_the_config(server: World) -> None:
     result = server.tool("agent:free:admin", "gateway", **patch)
 
     assert result["ok"]
-    got = server.tool("agent:free:admin", "gateway", action="config.get", path="messages")
-    assert got["config"] == wait
+    answer = server.tool("agent:free:admin", "gateway", action="config.get", path="messages")
+    assert answer["config"] == wait
     missing = server.say("agent:free:admin", '!tool gateway {"action": "config.patch"}')
     assert "needs raw" in missing
 

@@ -14,7 +14,7 @@ import pytest
 from openclaw_mcp.core.session_target import SessionAddress
 from tests import web_client
 from tests.gateway.wiring.gateways import World, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 GROUP = "agent:main:local:group:#g"
 CONFIG: dict[str, Any] = {
@@ -41,19 +41,19 @@ Door = Callable[[World, str], set[str]]
 
 
 def by_list(server: World, session: str) -> set[str]:
-    with seated(server, SessionAddress(session=session)) as seat:
-        return seat.listed & set(TOOLS)
+    with tool_client(server, SessionAddress(session=session)) as client:
+        return client.listed & set(TOOLS)
 
 
 def by_socket(server: World, session: str) -> set[str]:
-    with seated(server, SessionAddress(session=session)) as seat:
-        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+    with tool_client(server, SessionAddress(session=session)) as client:
+        return {tool for tool in TOOLS if client.refusal(tool) is None}
 
 
 def by_grant(server: World, session: str) -> set[str]:
     token = server.ask("attach.grant", sessionKey=session)["token"]
-    with seated(server, None, token=token) as seat:
-        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+    with tool_client(server, None, token=token) as client:
+        return {tool for tool in TOOLS if client.refusal(tool) is None}
 
 
 def by_invoke(server: World, session: str) -> set[str]:

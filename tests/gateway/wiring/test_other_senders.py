@@ -197,7 +197,9 @@ def test_an_old_transcript_counts_as_the_owners() -> None:
 
 
 @contextmanager
-def sent_off(tmp_path: Path, sender: Json | None, visibility: str = "tree") -> Iterator[tuple[World, str]]:
+def gateway_with_sub_agent(
+    tmp_path: Path, sender: Json | None, visibility: str = "tree"
+) -> Iterator[tuple[World, str]]:
     """A gateway and the session of a sub-agent at work that somebody in the group sent off."""
     tools = {"sessions": {"visibility": visibility}}
     with world(tmp_path, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": tools}) as server:
@@ -227,7 +229,7 @@ EVERY_DEED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("visibility", ["tree", "agent", "all"])
 def test_an_owners_sub_agent_is_out_of_a_strangers_sight(tmp_path: Path, visibility: str) -> None:
-    with sent_off(tmp_path, None, visibility) as (server, child):
+    with gateway_with_sub_agent(tmp_path, None, visibility) as (server, child):
         for tool, arguments in EVERY_DEED:
             order = json.dumps(arguments).replace("CHILD", child)
             reply = demo(server, f"!tool {tool} {order}", sender=MALLORY)
@@ -241,7 +243,7 @@ def test_an_owners_sub_agent_is_out_of_a_strangers_sight(tmp_path: Path, visibil
 
 
 def test_a_strangers_own_sub_agent_is_seen_and_stopped_by_whoever_asks_there(tmp_path: Path) -> None:
-    with sent_off(tmp_path, MALLORY) as (server, child):
+    with gateway_with_sub_agent(tmp_path, MALLORY) as (server, child):
         assert child in demo(server, "!tool sessions_list {}", sender=MALLORY)
         assert child in demo(server, '!tool subagents {"action": "list"}')
         assert '"killed": 1' in demo(server, '!tool subagents {"action": "kill", "target": "1"}', sender=MALLORY)

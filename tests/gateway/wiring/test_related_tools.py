@@ -11,7 +11,7 @@ import pytest
 from openclaw_mcp.core.session_target import SessionAddress
 from tests.claw.gateways import call, environment, introduce, server
 from tests.gateway.wiring.gateways import Refused, World, comes, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 Json = dict[str, Any]
 
@@ -63,16 +63,16 @@ def by_methods(
     running_gateway: World, who: str, place: SessionAddress | None, token: str | None = None
 ) -> dict[str, Ask]:
     def action(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
 
     def old(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask(f"message:{action}", channel="local", **{"target": TO, **params})
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask(f"message:{action}", channel="local", **{"target": TO, **params})
 
     def send(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask("send", channel="local", idempotencyKey=os.urandom(8).hex(), to=TO, **params)
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask("send", channel="local", idempotencyKey=os.urandom(8).hex(), to=TO, **params)
 
     return {f"{who} message.action": action, f"{who} message:": old, f"{who} send": send}
 
@@ -281,12 +281,12 @@ def test_a_job_that_tells_its_result_elsewhere_sends_a_message(running_gateway: 
             return json.loads(result["output"]["content"][0]["text"])
         flat = params.get("job", params)
         flat = {("id" if name == "jobId" else name): value for name, value in flat.items()}
-        with seated(
+        with tool_client(
             running_gateway,
             place if entry_point == "acting" else None,
             token=None if entry_point == "acting" else token,
-        ) as seat:
-            return seat.ask(f"cron.{method}", **flat)
+        ) as client:
+            return client.ask(f"cron.{method}", **flat)
 
     def to(place: str, **more: Any) -> Json:
         return {"delivery": {"mode": "announce", "channel": "local", "to": place, **more}}
@@ -311,11 +311,11 @@ def test_a_job_is_not_changed_to_tell_its_result_elsewhere(running_gateway: Worl
     try:
         job = running_gateway.ask("cron.add", **JOB, delivery={"mode": "none"})
         place = SessionAddress(session=key("free"), channel="local", account="default", to=TO)
-        with seated(running_gateway, place) as seat:
+        with tool_client(running_gateway, place) as client:
             elsewhere = {"delivery": {"mode": "announce", "channel": "local", "to": "far"}}
             with pytest.raises(Refused, match="message_send is refused"):
-                seat.ask("cron.update", id=job["id"], patch=elsewhere)
-            seat.ask("cron.update", id=job["id"], patch={"name": "renamed"})
+                client.ask("cron.update", id=job["id"], patch=elsewhere)
+            client.ask("cron.update", id=job["id"], patch={"name": "renamed"})
             running_gateway.ask("cron.update", id=job["id"], patch=elsewhere)
     finally:
         running_gateway.configure(tools={})

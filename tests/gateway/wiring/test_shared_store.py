@@ -121,8 +121,8 @@ def test_it_restarts_in_place_and_remembers(tmp_path: Path) -> None:
 
 def test_agents_of_the_config_are_there_without_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
-        got = ask(gateway, "config.get")
-        assert not got["exists"]
+        config = ask(gateway, "config.get")
+        assert not config["exists"]
         patch = {"raw": json.dumps({"agents": {"list": [{"id": "one"}, {"id": "two", "default": True}]}})}
         assert ask(gateway, "config.patch", patch)["sentinel"]["payload"]["stats"]["requiresRestart"] is False
         assert ask(gateway, "agents.list")["defaultId"] == "two"

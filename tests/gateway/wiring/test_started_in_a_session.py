@@ -15,7 +15,7 @@ import pytest
 
 from openclaw_mcp.core.session_target import SessionAddress
 from tests.gateway.wiring.gateways import Refused, World, comes, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 MAIN = "agent:main:main"
 FREE = "agent:main:free"
@@ -155,8 +155,8 @@ def test_the_rules_of_a_session_hold_for_what_is_started_there(
 ) -> None:
     granted = credential.startswith("a grant")
     token = server.ask("attach.grant", sessionKey=session)["token"] if granted else None
-    with seated(server, None if granted else SessionAddress(session=session), token=token) as seat:
-        assert outcome(deed(server, seat.ask)) == BOUND[session]
+    with tool_client(server, None if granted else SessionAddress(session=session), token=token) as client:
+        assert outcome(deed(server, client.ask)) == BOUND[session]
 
 
 def by_mcp(server: World, session: str, tool: str, arguments: Any) -> Any:
@@ -208,9 +208,9 @@ def test_the_rules_hold_for_what_its_tools_start_at_every_door(
 def test_the_rules_come_along_through_a_session_that_has_none(server: World, session: str) -> None:
     """What was told in a session without rules tells the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
-    with seated(server, SessionAddress(session=session)) as seat:
+    with tool_client(server, SessionAddress(session=session)) as client:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
-        run = seat.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
+        run = client.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
     assert outcome(server.answer(run)) == "refused"
 
 
@@ -219,8 +219,8 @@ def test_depth_counts_from_the_session_acted_in_whichever_is_named(server: World
     for _ in range(2):
         below = server.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
     assert server.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
-    with seated(server, SessionAddress(session=below)) as seat:
-        result = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
+    with tool_client(server, SessionAddress(session=below)) as client:
+        result = client.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
     assert result["status"] == "forbidden", result
 
 
@@ -239,7 +239,7 @@ def refusal_of(server: World, session: str | None, method: str, **params: Any) -
     """Over the WebSocket, in a session or in none; the refusal."""
     place = None if session is None else SessionAddress(session=session)
     try:
-        with seated(server, place) if place else contextlib.nullcontext(server) as client:
+        with tool_client(server, place) if place else contextlib.nullcontext(server) as client:
             client.ask(method, **params)
     except Refused as exc:
         return str(exc)
@@ -325,10 +325,10 @@ def test_programs_of_jobs_are_made_and_started_by_people(server: World, kind: st
     job_id = server.ask("cron.add", **job | {"enabled": False})["id"]
     result = server.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
     assert result["isError"] and f"{kind} jobs are made by operators" in result["content"][0]["text"]
-    with seated(server, SessionAddress(session=FREE)) as seat:
+    with tool_client(server, SessionAddress(session=FREE)) as client:
         for method, params in (("cron.add", job), ("cron.run", {"id": job_id}), ("cron.remove", {"id": job_id})):
             with pytest.raises(Refused, match="by operators"):
-                seat.ask(method, **params)
+                client.ask(method, **params)
     server.ask("cron.remove", id=job_id)
 
 
@@ -341,7 +341,7 @@ def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(server:
 
 
 def test_a_job_planned_in_a_session_is_that_sessions(server: World) -> None:
-    with seated(server, SessionAddress(session=FREE)) as seat:
-        job = seat.ask("cron.add", **planned())
+    with tool_client(server, SessionAddress(session=FREE)) as client:
+        job = client.ask("cron.add", **planned())
     assert job["sessionKey"] == FREE
     assert server.ask("cron.add", **planned()).get("sessionKey") is None

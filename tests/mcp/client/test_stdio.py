@@ -64,11 +64,11 @@ def test_a_changed_list_rings_and_the_new_tool_can_be_called() -> None:
         async with McpServerPool({"odd": odd()}) as roster:
             server = roster.find("odd")
             await server.start()
-            rung = asyncio.Event()
-            server.changed.connect(lambda _: rung.set())
+            changed = asyncio.Event()
+            server.changed.connect(lambda _: changed.set())
 
             await call(server, "more", {"name": "fresh"})
-            await rung.wait()
+            await changed.wait()
 
             assert "odd__fresh" in [spec.name for spec in server.specs()]
             with pytest.raises(ToolError, match="Unknown tool: fresh"):
@@ -83,14 +83,14 @@ def test_changes_and_progress_of_either_era_come_over_a_pipe(era: str) -> None:
         async with McpServerPool({"all": {**EVERYTHING, "protocol": era}}) as roster:
             server = roster.find("all")
             client = await server.start()
-            rung = asyncio.Event()
-            client.changed.connect(lambda _: rung.set())
+            changed = asyncio.Event()
+            client.changed.connect(lambda _: changed.set())
             person = Person()
 
             await call(server, "test_trigger_tool_change")
             await call(server, "test_tool_with_progress", line=person)
 
-            await rung.wait()
+            await changed.wait()
             assert person.steps == [0, 50, 100]
 
     run(scene())

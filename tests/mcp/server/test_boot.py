@@ -78,9 +78,9 @@ def test_every_opening_answer_is_one_the_real_server_would_give(message: dict[st
         return
     read = jsonrpc.decode_message(line)
     assert isinstance(read, JsonRpcRequest), "the boot path answered what the real server would refuse"
-    got = json.loads(reply)
-    assert got["id"] == read.id
-    assert got["result"] == real(read.method, read.params)
+    reply_json = json.loads(reply)
+    assert reply_json["id"] == read.id
+    assert reply_json["result"] == real(read.method, read.params)
     assert introduced == (read.params if read.method == "initialize" else None)
 
 

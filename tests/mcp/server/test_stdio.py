@@ -207,9 +207,9 @@ def test_the_server_ends_when_its_client_is_gone() -> None:
         assert server.child.stdout is not None
         server.child.stdout.close()
         server.child.stdin.close()
-        begun = time.monotonic()
+        start = time.monotonic()
         server.child.wait(10)
-        assert time.monotonic() - begun < 5, "nobody could read the answer, so nothing was worth waiting for"
+        assert time.monotonic() - start < 5, "nobody could read the answer, so nothing was worth waiting for"
 
 
 def test_a_terminal_interrupt_before_any_input_ends_quietly() -> None:

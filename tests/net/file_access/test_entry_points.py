@@ -125,7 +125,7 @@ async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool 
         yield send
 
 
-async def carried(other: GatewayClient) -> list[bytes]:
+async def sent_files(other: GatewayClient) -> list[bytes]:
     """What lies in the conversations by now, file by file."""
     found: list[bytes] = []
     for conversation in (CHAT, "side"):
@@ -143,7 +143,7 @@ async def carried(other: GatewayClient) -> list[bytes]:
 async def tried(other: GatewayClient, send: Send, places: dict[str, str]) -> tuple[list[str], list[bytes]]:
     """Of these, what was taken for sent; and what was sent."""
     took = [name for name, place in places.items() if await send(place)]
-    return took, await carried(other)
+    return took, await sent_files(other)
 
 
 async def judged(other: GatewayClient, send: Send, ground: Ground, refused: dict[str, str]) -> None:
@@ -206,7 +206,7 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(setup: Se
                 for place in ("plan.txt", f"{project}/plan.txt", f"{ground.work}/plan.txt"):
                     assert await send(place)
                 assert not await send("link.txt")
-            assert await carried(other) == [PLAN.encode()] * 3
+            assert await sent_files(other) == [PLAN.encode()] * 3
             for folder in ("project", "~", ""):
                 with pytest.raises(RpcError):
                     await setup.grant(other, owner=False, folder=folder)
@@ -289,7 +289,7 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
                 arguments = {"target": CHAT, "file": str(place)}
                 result = await client.call_tool("message_send_attachment", arguments)
                 assert result.is_error == (place not in mine or where != "project"), (place, result)
-            assert await carried(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
+            assert await sent_files(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
 
     asyncio.run(work())
 

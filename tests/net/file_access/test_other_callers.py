@@ -42,9 +42,9 @@ def willing(ground: Ground, **config: Any) -> Path:
 
 def check(results: Path, files: list[bytes], *, owner: bool = False) -> None:
     outcomes = json.loads(results.read_text())
-    went = [(tool, place) for tool, place, failed, _ in outcomes if not failed]
+    sent = [(tool, place) for tool, place, failed, _ in outcomes if not failed]
     mine = 2 + (2 if owner else 0)  # the owner has hidden files and the other agent's too
-    assert len(went) == 2 * mine, went
+    assert len(sent) == 2 * mine, sent
     if not owner:
         assert set(files) == {PLAN.encode()}
     assert len(files) == 2 * mine

@@ -228,12 +228,12 @@ def test_a_decision_reads_each_file_once_and_little_altogether(machine: Machine)
     names = " ".join(f"f{number}" for number in range(30))
     text = ";".join(["zz " + names] * 120)
     machine.answer = "once"
-    begun = time.process_time()
+    start = time.process_time()
 
     machine.run("sh", "-c", text)
 
     assert not machine.asked[0].always
-    assert time.process_time() - begun < 5, "120 times 240 MiB would take minutes"
+    assert time.process_time() - start < 5, "120 times 240 MiB would take minutes"
 
 
 def test_files_are_not_read_on_the_loop(machine: Machine) -> None:

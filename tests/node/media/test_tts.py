@@ -56,7 +56,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def ear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
     """A sound server whose only speaker is a null sink called `ear`; yields the environment that leads to it."""
     pulseaudio = need("pulseaudio", package="pulseaudio")
     need("paplay", package="pulseaudio-utils")
@@ -139,10 +139,10 @@ def tts(tmp_path: Path, environ: Environ, **options: Any) -> TtsCapability:
     )
 
 
-def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
+def test_the_text_is_played_on_the_sound_server(sound: Environ, tmp_path: Path) -> None:
     recording = tmp_path / "heard.raw"
-    with listening(ear, recording):
-        result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="The quick brown fox jumps over the dog."))
+    with listening(sound, recording):
+        result = asyncio.run(call(tts(tmp_path, sound), "tts.speak", text="The quick brown fox jumps over the dog."))
 
     value = result_json(result)
     assert {key: value[key] for key in value if key != "durationMs"} == {
@@ -165,9 +165,9 @@ def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) ->
     assert abs((loud[-1] - loud[0]) / 22050 - lasting) < 1.0
 
 
-def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: Path) -> None:
+def test_the_duration_is_what_another_program_measures(sound: Environ, tmp_path: Path) -> None:
     soxi = need("soxi", package="sox")
-    result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="One two three."))
+    result = asyncio.run(call(tts(tmp_path, sound), "tts.speak", text="One two three."))
     path = tmp_path / "said.wav"
     path.write_bytes(audio_data(result))
 
@@ -176,14 +176,14 @@ def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: P
     assert abs(measured - (wav_seconds(Speech(audio_data(result), "audio/wav")) or 0)) < 0.01
 
 
-def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) -> None:
+def test_a_film_hears_what_the_sound_server_plays(sound: Environ, tmp_path: Path) -> None:
     ffmpeg = need("ffmpeg", package="ffmpeg")
 
     async def scenario() -> bytes:
         settings = NodeSettings(camera_source="lavfi:testsrc2=size=320x240:rate=10")
-        camera = CameraCapability(consent=agree, settings=lambda: settings, environ=ear)
+        camera = CameraCapability(consent=agree, settings=lambda: settings, environ=sound)
         filming = asyncio.ensure_future(call(camera, "camera.clip", durationMs=4000))
-        await call(tts(tmp_path, ear), "tts.speak", text="This is heard in the film. This is heard in the film.")
+        await call(tts(tmp_path, sound), "tts.speak", text="This is heard in the film. This is heard in the film.")
         result = await filming
         assert result_json(result)["hasAudio"] is True
         return video_data(result)
@@ -194,9 +194,9 @@ def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) 
     assert loudest(subprocess.run(words, capture_output=True, check=True, timeout=30).stdout) > LOUD
 
 
-def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tmp_path: Path) -> None:
+def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(sound: Environ, tmp_path: Path) -> None:
     async def scenario() -> None:
-        capability, line = tts(tmp_path, ear), ProgressRecorder()
+        capability, line = tts(tmp_path, sound), ProgressRecorder()
         long = "This sentence is said again and again. " * 20
         playing = asyncio.ensure_future(call(capability, "tts.speak", line=line, text=long))
         waiting = asyncio.ensure_future(call(capability, "tts.speak", text=long))
@@ -211,9 +211,9 @@ def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tm
     asyncio.run(scenario())
 
 
-def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -> None:
+def test_a_cancelled_call_stops_speaking_at_once(sound: Environ, tmp_path: Path) -> None:
     async def scenario() -> None:
-        capability, line, before = tts(tmp_path, ear), ProgressRecorder(), children()
+        capability, line, before = tts(tmp_path, sound), ProgressRecorder(), children()
         task = asyncio.ensure_future(call(capability, "tts.speak", line=line, text="Again and again. " * 100))
         await asyncio.wait_for(line.begun.wait(), 30)
         assert children() - before
@@ -226,13 +226,13 @@ def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -
 
 
 @pytest.fixture
-def dispatcher(ear: Environ, tmp_path: Path) -> Iterator[Environ]:
+def dispatcher(sound: Environ, tmp_path: Path) -> Iterator[Environ]:
     """A machine whose only voice is speech-dispatcher, which plays by itself."""
     server = need("speech-dispatcher", package="speech-dispatcher")
     programs, socket = tmp_path / "bin", tmp_path / "speechd"
     programs.mkdir()
     (programs / "spd-say").symlink_to(need("spd-say", package="speech-dispatcher"))
-    environ = {**ear, "SPEECHD_ADDRESS": f"unix_socket:{socket}", "XDG_RUNTIME_DIR": str(tmp_path)}
+    environ = {**sound, "SPEECHD_ADDRESS": f"unix_socket:{socket}", "XDG_RUNTIME_DIR": str(tmp_path)}
     words = (server, "-s", "-S", str(socket), "-P", str(tmp_path / "pid"), "-L", str(tmp_path))
     with running(*words, env=environ):
         wait_for(socket.exists, "speech-dispatcher does not listen")
@@ -240,12 +240,12 @@ def dispatcher(ear: Environ, tmp_path: Path) -> Iterator[Environ]:
 
 
 def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_when_cancelled(
-    ear: Environ, dispatcher: Environ, tmp_path: Path
+    sound: Environ, dispatcher: Environ, tmp_path: Path
 ) -> None:
     capability, recording = tts(tmp_path, dispatcher), tmp_path / "heard.raw"
     assert capability.unavailable_reason("tts.speak") is None
 
-    with listening(ear, recording):
+    with listening(sound, recording):
         result = asyncio.run(call(capability, "tts.speak", text="Hello from the dispatcher."))
     assert result_json(result)["spoken"] is True
     assert len(result.content) == 1
@@ -261,13 +261,13 @@ def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_whe
 
     asyncio.run(scenario())
     time.sleep(0.5)  # what is in the sound server's buffers is still played
-    with listening(ear, recording):
+    with listening(sound, recording):
         time.sleep(0.5)
     assert loudest(recording.read_bytes()) < LOUD
 
 
-def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path: Path) -> None:
-    capability = tts(tmp_path, ear)
+def test_text_is_never_taken_for_an_option_and_is_bounded(sound: Environ, tmp_path: Path) -> None:
+    capability = tts(tmp_path, sound)
 
     assert result_json(asyncio.run(call(capability, "tts.speak", text="--version -w /dev/null")))["spoken"] is True
     with pytest.raises(ToolArguments, match="Missing required text"):
@@ -281,14 +281,14 @@ def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path
 
 
 def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
-    ear: Environ, tmp_path: Path, stand: FakeElevenLabs, mp3: bytes
+    sound: Environ, tmp_path: Path, stand: FakeElevenLabs, mp3: bytes
 ) -> None:
     stand.body = mp3
-    capability = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
     capability.keys.store(ELEVENLABS_KEY, "sk-test")
     recording = tmp_path / "heard.raw"
 
-    with listening(ear, recording):
+    with listening(sound, recording):
         result = asyncio.run(call(capability, "tts.speak", text="Hello", model="m1"))
 
     ((path, headers, body),) = stand.requests
@@ -301,10 +301,10 @@ def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
 
 
 def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
-    ear: Environ, tmp_path: Path, stand: FakeElevenLabs
+    sound: Environ, tmp_path: Path, stand: FakeElevenLabs
 ) -> None:
     stand.status, stand.body = 401, b"secret details of the service"
-    capability = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
     capability.keys.store(ELEVENLABS_KEY, "sk-test")
 
     value = result_json(asyncio.run(call(capability, "tts.speak", text="Hello")))
@@ -320,15 +320,15 @@ def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
         asyncio.run(call(capability, "tts.speak", text="Hello", provider="elevenlabs"))
 
 
-def test_the_key_is_never_sent_over_plain_http_to_another_machine(ear: Environ, tmp_path: Path) -> None:
-    capability = tts(tmp_path, ear, elevenlabs_voice="v", elevenlabs_url="http://speech.example")
+def test_the_key_is_never_sent_over_plain_http_to_another_machine(sound: Environ, tmp_path: Path) -> None:
+    capability = tts(tmp_path, sound, elevenlabs_voice="v", elevenlabs_url="http://speech.example")
     capability.keys.store(ELEVENLABS_KEY, "sk-test")
 
     with pytest.raises(ToolUnavailable, match="https only"):
         asyncio.run(call(capability, "tts.speak", text="Hello", provider="elevenlabs"))
 
 
-def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) -> None:
+def test_the_status_names_each_voices_readiness(sound: Environ, tmp_path: Path) -> None:
     def readiness(speech: TtsCapability) -> tuple[object, list[object]]:
         value = result_json(asyncio.run(call(speech, "tts.status")))
         assert [one["isReady"] for one in value["providers"]] == [
@@ -336,7 +336,7 @@ def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) ->
         ]
         return (value["effectiveProvider"], value["willFallBack"]), [one["readiness"] for one in value["providers"]]
 
-    capability = tts(tmp_path, ear, tts_provider="elevenlabs")
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs")
     assert readiness(capability) == (("system", True), ["ready", "needs-api-key"])
     capability.keys.store(ELEVENLABS_KEY, "sk-test")
     assert readiness(capability) == (("system", True), ["ready", "needs-voice"])
@@ -344,8 +344,8 @@ def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) ->
     assert readiness(complete) == (("elevenlabs", False), ["unavailable", "ready"])
 
 
-def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(ear: Environ, tmp_path: Path) -> None:
-    voiceless = tts(tmp_path, {**ear, "PATH": str(tmp_path)}).unavailable_reason("tts.speak")
+def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(sound: Environ, tmp_path: Path) -> None:
+    voiceless = tts(tmp_path, {**sound, "PATH": str(tmp_path)}).unavailable_reason("tts.speak")
     assert voiceless is not None
     assert "espeak-ng" in voiceless.remedy
 

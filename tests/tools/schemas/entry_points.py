@@ -127,9 +127,9 @@ ENTRY_POINTS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
 async def main() -> None:
     bomb = BOMBS[sys.argv[1]]
     for entry_point in ENTRY_POINTS:
-        begun = time.process_time()
+        start = time.process_time()
         answer = await entry_point(bomb)
-        print(json.dumps([entry_point.__name__, answer[:500], time.process_time() - begun]), flush=True)
+        print(json.dumps([entry_point.__name__, answer[:500], time.process_time() - start]), flush=True)
     print(json.dumps(["memory", _most_memory()]), flush=True)
 
 

@@ -263,7 +263,7 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
 
 
 def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() -> None:
-    begun, may_end, moved = threading.Event(), threading.Event(), threading.Event()
+    started, may_end, moved = threading.Event(), threading.Event(), threading.Event()
 
     class Adapter:
         title = "Slow"
@@ -272,7 +272,7 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
             return None
 
         def after_run(self, cli_turn: Any) -> None:
-            begun.set()
+            started.set()
             may_end.wait(PATIENCE)
             moved.set()
 
@@ -283,7 +283,7 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
         prepared: Any = SimpleNamespace(adapter=Adapter(), build_command=build_command)
         events = CliAttempt(prepared, prepared, None).events()
         ending = asyncio.ensure_future(anext(events, None))
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(started.wait, PATIENCE)
         for _ in range(2):
             ending.cancel()
             await asyncio.wait((ending,), timeout=0.05)

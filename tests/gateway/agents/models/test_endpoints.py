@@ -254,7 +254,7 @@ def test_the_proxy_of_the_environment_is_used(scheme: str, tmp_path: Path, monke
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             try:
-                await asyncio.gather(carried(reader, far_writer), carried(far_reader, writer))
+                await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
             finally:
                 far_writer.transport.abort()
 
@@ -288,7 +288,7 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the proxy the environment names refuses the way there with HTTP 407" in run(work())
 
 
-async def carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()

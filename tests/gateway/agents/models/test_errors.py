@@ -75,10 +75,10 @@ def test_the_wait_a_provider_asks_for_is_kept(api: str) -> None:
     async def scenario() -> None:
         clock = asyncio.get_running_loop().time
         with FakeModel(Step(status=429, headers={"retry-after-ms": "300"}), say("ok")) as model:
-            begun = clock()
+            start = clock()
             end = await answered(Agent(api, model))
         assert end.text == "ok"
-        assert clock() - begun >= 0.3
+        assert clock() - start >= 0.3
 
     run(scenario())
 

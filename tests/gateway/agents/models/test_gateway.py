@@ -121,9 +121,9 @@ def test_the_key_stands_in_the_config_and_nowhere_else(api: str, tmp_path: Path)
             assert failed["state"] == "error"
             assert failed["errorDetail"]["failoverReason"] == "auth"
             patch = {"agents": {"defaults": {"timeoutSeconds": 60}}}
-            got = await talker.client.call("config.get")
-            assert KEY not in json.dumps(got)
-            await talker.client.call("config.patch", {"raw": json.dumps(patch), "baseHash": got["hash"]})
+            config = await talker.client.call("config.get")
+            assert KEY not in json.dumps(config)
+            await talker.client.call("config.patch", {"raw": json.dumps(patch), "baseHash": config["hash"]})
             assert KEY not in json.dumps([news.payload for news in talker.heard])
 
     with FakeModel(keys=("another",)) as model, gateway(tmp_path / "state", config_for(api, model)) as served:
@@ -169,8 +169,8 @@ def test_a_model_set_while_it_runs_answers_the_next_message(tmp_path: Path) -> N
     async def scenario(served: Served, config: Json) -> None:
         async with talking(served) as talker:
             assert "demo agent" in text_of(await talker.say("hello"))
-            got = await talker.client.call("config.get")
-            raw = {"raw": json.dumps(config), **({"baseHash": got["hash"]} if got["exists"] else {})}
+            result = await talker.client.call("config.get")
+            raw = {"raw": json.dumps(config), **({"baseHash": result["hash"]} if result["exists"] else {})}
             await talker.client.call("config.patch", raw)
             assert text_of(await talker.say("hello")) == "A model now."
 

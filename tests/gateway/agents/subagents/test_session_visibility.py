@@ -29,15 +29,17 @@ def run(
 ) -> None:
     async def play() -> None:
         async with open_harness(str(where / "x.sqlite")) as harness:
-            memory, book = harness.memory, SqlSubagentRepository(harness.memory.store)
-            sight = SessionVisibility(memory.sessions, book, memory.runs, settings=lambda: settings, roster=AgentRoster)
+            memory, repository = harness.memory, SqlSubagentRepository(harness.memory.store)
+            sight = SessionVisibility(
+                memory.sessions, repository, memory.runs, settings=lambda: settings, roster=AgentRoster
+            )
             for room in harness.memory.rpc_modules:
                 harness.offer(sight.guard_methods(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
                 new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
                 await harness.memory.sessions.create(new)
             await harness.memory.sessions.patch("agent:main:other", {"label": "Private"}, {})
-            await book.put(_sent_off("agent:main:subagent:1"))
+            await repository.put(_sent_off("agent:main:subagent:1"))
             caller = Caller(
                 kind="agent",
                 name="main",
