@@ -170,7 +170,7 @@ class ChatClient(RpcClient):
 
 
 def _hello(port: int, child: Child) -> ChatClient:
-    """A client that has been let in, as soon as that is possible."""
+    """A connected client, as soon as the gateway accepts one."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {

@@ -156,7 +156,7 @@ def started(stack: ExitStack, name: str, argv: tuple[str, ...]) -> Started:
 
 
 def joined(port: int, child: Child, introduce: Any) -> Peer:
-    """A peer that has been let in, as soon as that is possible."""
+    """A connected peer, as soon as the gateway accepts one."""
     deadline = time.monotonic() + START_LIMIT
     while True:
         peer = None

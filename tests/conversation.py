@@ -83,7 +83,7 @@ class Conversation:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
     async def wait_messages(self, count: int) -> list[Json]:
-        """Wait until so many messages were heard; all of them so far."""
+        """Wait until so many messages were received; all of them so far."""
         async with asyncio.timeout(HEAR_WAIT):
             while len(self.received) < count:
                 self._arrival.clear()

@@ -83,7 +83,7 @@ def need_own(what: Literal["network", "mounts"]) -> list[str]:
     """The beginning of a command line that gives the rest a network or mounts of its own, gone with it."""
     kind = what[0]
     unshare = need("unshare", package="util-linux")
-    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as anybody; as root where a changed root forbids that
+    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as a user; as root where a changed root forbids that
     found = next((way for way in ways if not _trouble([*way, "true"])), None)
     if found is None:
         _lacking(f"this machine lets nobody have {what} of their own")

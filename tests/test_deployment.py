@@ -33,7 +33,7 @@ NGINX_CONF = (ROOT / "deploy" / "nginx.conf").read_text()
 
 def need_nginx() -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin")  # where Debian puts it, and not everybody looks
+        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin")  # where Debian puts it, outside an ordinary user's PATH
         return need("nginx", package="nginx-light")
 
 

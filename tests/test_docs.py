@@ -1,7 +1,7 @@
 """Every command in the docs is run, in order, as a newcomer would: a home of its own, the usual ports, nothing set up.
 
 In a block marked `console`, a line that begins with `$ ` is typed, and the lines below it are what it prints; `…`
-stands for whatever may differ. Each document is one visit, in a network of its own, so that the usual ports are free.
+stands for text that may differ. Each document is one visit, in a network of its own, so that the usual ports are free.
 """
 
 import contextlib
@@ -130,7 +130,7 @@ class Visit:
         return -1, self._log.read_bytes()[before:].decode(errors="replace")
 
     def leave(self) -> None:
-        """Whatever was started here ends, also what put itself in the background."""
+        """Every process started here ends, also one that put itself in the background."""
         ours = [one for one in psutil.process_iter() if _is_in(one, self._home)]
         for one in ours:
             with contextlib.suppress(psutil.Error):

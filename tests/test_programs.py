@@ -1,4 +1,4 @@
-"""A fresh machine gets every program the tests ask for, and is told what to type where it may install nothing."""
+"""A fresh machine gets every program the tests ask for, and says what to type where it may install nothing."""
 
 import os
 import re

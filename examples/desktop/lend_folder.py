@@ -77,13 +77,13 @@ def lend(app: AppTools, folder: Path) -> None:
         try:
             return Text(data.decode())
         except UnicodeDecodeError:
-            # Not where the folder is: that is nobody's business.
+            # Not where the folder is: no caller needs to know.
             uri = f"lent:///{quote(os.fsencode(file.relative_to(root).as_posix()))}"
             return Embedded(Contents(uri=uri, mime_type=kind, blob=data))
 
 
 def _files(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of that name whose own path can be told: no links, nothing outside, no name that is not UTF-8."""
+    """The files of that name whose own path can be sent: no links, nothing outside, no name that is not UTF-8."""
     for path in islice(root.rglob("*"), MOST_LOOKED_AT):
         if not fnmatch(path.name, name) or _inside(root, path) is None:
             continue
@@ -91,7 +91,7 @@ def _files(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
             about = path.lstat()
             relative.encode()
-        except (OSError, UnicodeEncodeError):  # gone meanwhile, not ours to see, or not to be told
+        except (OSError, UnicodeEncodeError):  # gone meanwhile, not readable, or a name that can't be sent
             continue
         if stat.S_ISREG(about.st_mode):
             yield relative, about

@@ -28,7 +28,7 @@ KILLS = 6
 
 
 class Post:
-    """A room that sends each message once, by its key, whichever gateway it is in; it can be told not to answer."""
+    """A room that sends each message once, by its key, whichever gateway it is in; it can be set not to answer."""
 
     def __init__(self) -> None:
         self.sent: dict[str, str] = {}
@@ -109,7 +109,7 @@ def test_any_was_answered_is_recorded_and_any_is_recorded_was_sent(tmp_path: Pat
 
 
 def _answers(peer: StdioServer) -> list[int]:
-    """The ids answered before the end; a torn last line is nobody's answer."""
+    """The ids answered before the end; a torn last line is no answer."""
     ids = []
     with contextlib.suppress(AssertionError):
         while True:

@@ -65,7 +65,7 @@ CLIENTS = {"official": official_client, "own": own_client}
 
 
 class Scene:
-    """A client of the tool server, somebody else at the gateway, and the conversation both see."""
+    """A client of the tool server, another client of the gateway, and the conversation both see."""
 
     def __init__(self, use: Use, other: GatewayClient, room: str, effects: Path) -> None:
         self.use = use
@@ -306,7 +306,7 @@ def test_a_run_under_a_grant_acts_in_its_own_place(gateway: Served, tmp_path: Pa
     asyncio.run(work())
 
 
-def test_a_guests_run_has_no_more_than_the_rules_leave_it(gateway: Served, tmp_path: Path) -> None:
+def test_a_strangers_run_has_no_more_than_the_rules_leave_it(gateway: Served, tmp_path: Path) -> None:
     async def work() -> None:
         async with operator(gateway.ws, gateway.token) as other:
             env = await _granted(other, tmp_path, gateway, senderIsOwner=False)

@@ -62,7 +62,7 @@ def test_an_unknown_profile_stops_the_start(tmp_path: Path) -> None:
 # ---- what is listed --------------------------------------------------------------------------------------------------
 
 
-def test_all_29_are_listed_before_anybody_is_called(tmp_path: Path) -> None:
+def test_all_29_are_listed_before_the_gateway_is_called(tmp_path: Path) -> None:
     with server(environment(NOBODY, "t", tmp_path / "effects")) as peer:
         hello = introduce(peer)
         assert hello["serverInfo"]["name"] == "remoteclaw"

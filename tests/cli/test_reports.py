@@ -212,7 +212,7 @@ def test_the_process_that_holds_the_gateways_port_is_named(folder: Path) -> None
 
 @contextlib.contextmanager
 def _hanging_up(listener: socket.socket) -> Iterator[None]:
-    """Whoever comes is sent away."""
+    """Every client is refused."""
 
     def serve() -> None:
         with contextlib.suppress(OSError):

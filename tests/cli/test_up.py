@@ -191,7 +191,7 @@ def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def all_ended(home: str) -> Iterator[None]:
-    """Whatever has this home is gone afterwards, with all it started: once more would be once more for ever."""
+    """Every process with this home is gone afterwards, with all it started: once more would be once more for ever."""
     try:
         yield
     finally:

@@ -118,7 +118,7 @@ def test_ten_thousand_bad_handshakes_leave_nothing_behind(gateway: Served) -> No
             await reader.readuntil(b"\r\n\r\n")
             writer.write(opening)
             data = b"" if opening else b"\x88"
-            while b"\x88" not in data:  # until we are shown out: the first byte of a close frame
+            while b"\x88" not in data:  # until the gateway closes: the first byte of a close frame
                 data = await reader.read(1 << 16) or b"\x88"
         writer.transport.abort()
 

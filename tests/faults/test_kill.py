@@ -24,7 +24,7 @@ SCOPES = ("operator.read", "operator.write", "operator.admin")
 
 
 class Ledger:
-    """What the gateway told us it has done."""
+    """What the gateway acknowledged as done."""
 
     def __init__(self) -> None:
         self.sent: dict[str, str] = {}  # run id to session

@@ -123,7 +123,7 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
                 os.kill(child.pid, signal.SIGKILL)
         try:
             async with asyncio.timeout(SETTLE):
-                while any(running(pid) for pid in pids):  # noqa: ASYNC110  (they are nobody's children now)
+                while any(running(pid) for pid in pids):  # noqa: ASYNC110  (their parent is gone)
                     await asyncio.sleep(0.05)
         finally:
             for pid in filter(running, pids):
@@ -135,7 +135,7 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
 async def written(file: Path) -> list[int]:
     """The program's own id and its child's."""
     async with asyncio.timeout(SETTLE):
-        while not file.exists() or len(file.read_text().split()) < 2:  # noqa: ASYNC110, ASYNC240  (told by nobody else)
+        while not file.exists() or len(file.read_text().split()) < 2:  # noqa: ASYNC110, ASYNC240  (nothing else reports it)
             await asyncio.sleep(0.05)
     return [int(word) for word in file.read_text().split()]  # noqa: ASYNC240  (as above)
 

@@ -33,7 +33,7 @@ TRAPS = """
     return break continue exec command
 """
 UNSHARE = (["-Urmnpif", "--kill-child"], ["-mnpif", "--kill-child"])
-"""As anybody; as root where a changed root forbids that."""
+"""As an ordinary user; as root where a changed root forbids that."""
 PROBE_SECONDS = 20
 
 

@@ -1,4 +1,4 @@
-"""The four real CLI agents as MCP clients: each is given a server, told by the scripted model to call its tools, and
+"""The four real CLI agents as MCP clients: each is given a server, made by the scripted model to call its tools, and
 asked what it saw. Configured the way a user would do it."""
 
 import contextlib

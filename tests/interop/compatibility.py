@@ -130,7 +130,7 @@ PREPARED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions.create", {"key": PROBE, "label": "probe"}),
     ("chat.inject", {"sessionKey": PROBE, "message": "a heron"}),
 )
-"""What both are told first, so that there is something to see."""
+"""Calls made to both first, so that there is something to see."""
 
 HEAD = """# Compatibility
 

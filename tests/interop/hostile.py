@@ -1,7 +1,7 @@
 """A user's home and a workspace full of settings that would start servers, run commands or widen what a CLI may do.
 
 Each place leaves a mark of its own, a file in `marks`, as soon as a CLI obeys it; each memory file says a word of its
-own, which a model then would be told.
+own, which a model then would read.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The messaging tools in a real Matrix room: called by a real MCP client, seen by somebody who is in the room."""
+"""The messaging tools in a real Matrix room: called by a real MCP client, seen by another member of the room."""
 
 import asyncio
 import json

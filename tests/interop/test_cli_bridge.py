@@ -125,7 +125,7 @@ def test_a_gateway_killed_in_the_middle_leaves_no_process_no_secret_and_sends_no
 
 
 def started_in(home: str) -> list[psutil.Process]:
-    """The processes whose home that is: the CLI and whatever it started."""
+    """The processes whose home that is: the CLI and every process it started."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

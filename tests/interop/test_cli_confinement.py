@@ -1,5 +1,5 @@
-"""The four real CLIs for somebody who is not the owner, with a model that tries everything: nothing is read, run or
-loaded but the gateway's tools. And for anybody: of MCP servers, none but the run's is started."""
+"""The four real CLIs for a sender who is not the owner, with a model that tries everything: nothing is read, run or
+loaded but the gateway's tools. And for every sender: of MCP servers, none but the run's is started."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ class Attacked(World):
         return json.dumps(self.asked)
 
     def words(self) -> set[str]:
-        """The memory files the model was told of."""
+        """The memory files the model was given."""
         return set(re.findall(rf"{WORD}([a-z-]+)", self.received()))
 
     def offered(self) -> list[str]:
@@ -267,7 +267,7 @@ def test_the_same_attempts_succeed_for_the_owner(world: Attacked) -> None:
 
 
 def test_codex_lets_scripts_of_its_newest_models_do_no_more(tmp_path: Path) -> None:
-    """They call tools from a script, and are told of them in another way."""
+    """They call tools from a script, and get their list in another way."""
     with ScriptedModel() as model:
         world = Attacked("codex", tmp_path, model)
         config = tmp_path / "home" / ".codex" / "config.toml"

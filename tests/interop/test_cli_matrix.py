@@ -117,7 +117,7 @@ async def read(harness: GatewayHarness, room: str, count: int) -> list[str]:
 
 
 def quiet(harness: GatewayHarness) -> None:
-    """Wait until nobody works and nothing is to be sent."""
+    """Wait until no run is active and nothing is to be sent."""
     end = time.monotonic() + PATIENCE
     while any(row["hasActiveRun"] for row in rows(harness)) or waiting(harness):
         assert time.monotonic() < end

@@ -1,5 +1,5 @@
 """Claude Code, Gemini CLI, Codex and OpenCode order an agent, whose model is another scripted one: pictures both ways,
-one conversation in two of them, and what a bad order is told."""
+one conversation in two of them, and the answer to a bad order."""
 
 import contextlib
 import json

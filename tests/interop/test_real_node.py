@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(home: Path) -> Iterator[str]:
-    # What a real gateway hands on only when it is told to.
+    # What a real gateway hands on only when its config says so.
     allow = ["device.info", "device.status", "screen.snapshot"]
     with real.gateway(home, nodes={"commands": {"allow": allow}}) as url:
         yield url

@@ -1,4 +1,4 @@
-"""OpenClaw's own node host and command line on our gateway: joined, approved, invoked, named, shown out."""
+"""OpenClaw's own node host and command line on our gateway: joined, approved, invoked, named, disconnected."""
 
 import asyncio
 import json

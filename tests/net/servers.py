@@ -22,7 +22,7 @@ NAMES = ("gateway", "node", "proxy")
 
 
 class Served:
-    """A server on a port, and the path that answers whoever asks politely."""
+    """A server on a port, and the path that answers a well-formed request."""
 
     def __init__(self, port: int, *, pid: int = 0, token: str = "") -> None:
         self.port = port

@@ -19,7 +19,7 @@ from openclaw_mcp.net.peers import PendingBytes
 
 from .servers import NAMES, WAIT, Served, here, program, status
 
-ENDLESS = 96 << 20  # bytes a test would send if nobody stopped it; far more than the kernel keeps on the way
+ENDLESS = 96 << 20  # bytes a test would send if the server did not stop it; far more than the kernel keeps on the way
 FILL = b"a" * 65_536
 MIB = 1 << 20
 
@@ -297,7 +297,7 @@ ENTRANCES = {"gateway": "/mcp", "node": "/", "proxy": "/v1/chat/sessions"}
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("drips", [False, True])
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, name: str, drips: bool) -> None:
-    """Also where nobody reads it: an answer that came before does not keep the connection."""
+    """Also where the client does not read it: an answer that came before does not keep the connection."""
 
     async def attack() -> None:
         async with here(name, tmp_path, SHORT) as served:

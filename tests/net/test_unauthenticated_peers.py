@@ -1,4 +1,4 @@
-"""WebSockets of peers nobody knows yet: they keep nobody out, and make a server hold next to nothing."""
+"""WebSockets of peers not authenticated yet: they keep no client out, and make a server hold next to nothing."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from .test_websocket import Open
 
 WAIT = 30.0
 MANY = 24 << 20
-KERNEL = 12 << 20  # bytes two ends of a connection may keep without anybody reading them
+KERNEL = 12 << 20  # bytes two ends of a connection may keep without being read
 HEAD = "GET {path} HTTP/1.1\r\n{headers}Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 LOCAL = [("host", "localhost")]

@@ -89,7 +89,7 @@ async def dialled(port: int, path: str = "/") -> AsyncIterator[Bare]:
 
 @contextlib.asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Bare]:
-    """A connection to a gateway that has been let in."""
+    """A connection the gateway has accepted."""
     async with dialled(port) as peer:
         assert (await peer.hear())["event"] == "connect.challenge"
         peer.say({"type": "req", "id": "hello", "method": "connect", "params": CONNECT})

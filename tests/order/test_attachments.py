@@ -28,7 +28,7 @@ UNTOUCHED = (
 
 
 def received(place: str, folder: Path, message: str, settings: Json | None = None, **more: Any) -> str:
-    """What the model heard of an order."""
+    """What the model was sent of an order."""
     with (
         FakeModel(say("ok")) as model,
         ordering(place, folder / "state", config(model, mcp={}, **(settings or {}))) as one,
@@ -39,7 +39,7 @@ def received(place: str, folder: Path, message: str, settings: Json | None = Non
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_message_reaches_the_model_byte_for_byte(tmp_path: Path, place: str) -> None:
-    """Whatever else it could be taken for: a command, a mention, a marker."""
+    """What else it could be taken for: a command, a mention, a marker."""
     with FakeModel(say("ok")) as model, ordering(place, tmp_path / "state", config(model, mcp={})) as one:
         for id, message in enumerate(UNTOUCHED, 1):
             assert text_of(order(one, message, id=id, sessionKey=f"s{id}")) == "ok"
@@ -80,7 +80,7 @@ def test_what_a_file_said_is_remembered_and_it_can_not_speak_as_the_person(tmp_p
     assert now == "What was the code?"
 
 
-def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path) -> None:
+def test_a_recording_is_transcribed_by_the_provider_the_config_names(tmp_path: Path) -> None:
     script = tmp_path / "whisper.py"
     script.write_text("import sys; print('whispered', len(open(sys.argv[1], 'rb').read()))")
     local = {"type": "cli", "command": sys.executable, "args": [str(script), "{{MediaPath}}"]}
@@ -99,7 +99,7 @@ def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path)
             assert expected in received("embedded", folder, "Listen", audio, files=voice)
 
 
-def test_a_recording_without_anybody_to_write_it_down_is_taken_and_said_to_be_unheard(tmp_path: Path) -> None:
+def test_a_recording_without_a_transcriber_is_taken_and_reported_as_untranscribed(tmp_path: Path) -> None:
     words = received("embedded", tmp_path, "Listen", files=[item(VOICE, "audio/mpeg", filename="memo.mp3")])
 
     assert "memo.mp3 (audio/mpeg, 10 bytes); it was not read: no transcription is configured" in words

@@ -1,4 +1,4 @@
-"""What a bad order is told, through the official clients: one sentence, and nothing of it is kept."""
+"""The answer to a bad order, through the official clients: one sentence, and nothing of it is kept."""
 
 import asyncio
 import contextlib

@@ -99,7 +99,7 @@ def test_a_tool_the_rules_deny_is_not_offered_to_the_model(tmp_path: Path, place
 
 
 def user_texts(request: Request) -> list[str]:
-    """What people said in the conversation so far, as the model was told."""
+    """What people said in the conversation so far, as the model was sent it."""
     users = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
     return [text if isinstance(text, str) else "".join(part.get("text", "") for part in text) for text in users]
 

@@ -84,7 +84,7 @@ def test_an_evicted_session_is_taken_off_the_account_of_its_peer(proxies: Start)
             for n, id in enumerate(ids):
                 more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", tools(95_000 + n))
                 statuses.append(more.status)
-            assert statuses == [200, 200, 200, 429], "a peer has 300,000 bytes, whomever it pushed out"
+            assert statuses == [200, 200, 200, 429], "a peer has 300,000 bytes, whichever peer it pushed out"
 
     asyncio.run(main())
 

@@ -292,7 +292,7 @@ def test_an_app_token_has_so_many_sessions_and_no_more(proxies: Start) -> None:
 
 
 def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
-    """What is counted is kept, under a name that whoever asks has made up: each would be told to wait otherwise."""
+    """What is counted is kept, under a name the client has made up: each would be asked to wait otherwise."""
 
     async def main() -> None:
         async with proxies(session_rate=limits.parse_rate("1/h:2")) as proxy:

@@ -60,7 +60,7 @@ def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
             assert found is not None
             assert (found.state.next_run_at_ms, found.state.running_at_ms) == (1019, 19)
             assert await repositories[0].reserve("j3", "manual", 20, manual=True, note=None) is None  # it runs
-            assert not await repositories[0].adopt()  # everybody is alive
+            assert not await repositories[0].adopt()  # every process is alive
 
     asyncio.run(scenario())
 

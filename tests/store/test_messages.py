@@ -99,7 +99,7 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     asyncio.run(scenario())
 
 
-def test_people_wait_with_a_code_and_are_let_in(where: str) -> None:
+def test_people_wait_with_a_code_and_are_approved(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlSenderApprovalRepository(store)

@@ -431,7 +431,7 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
         (GROUP, {}, ["for others"], {None}),
     ],
 )
-def test_a_run_hears_first_what_the_house_has_to_tell_it(
+def test_a_prompt_begins_with_what_the_gateway_has_to_report(
     here: str, key: str, options: Json, texts: list[str], marks: set[object]
 ) -> None:
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:

@@ -1,4 +1,4 @@
-"""Where the store is, as others are told it: no more than host and database."""
+"""Where the store is, as messages name it: no more than host and database."""
 
 import pytest
 

@@ -69,7 +69,7 @@ def within(scenario: Awaitable[None]) -> None:
 
 @asynccontextmanager
 async def held(writer: Writer) -> AsyncIterator[threading.Event]:
-    """The writer is at work until the event is set, or this is left; whatever comes meanwhile waits."""
+    """The writer is at work until the event is set, or this is left; writes that come meanwhile wait."""
     started, go_on = threading.Event(), threading.Event()
 
     def work(_: Connection) -> None:
@@ -185,7 +185,7 @@ def test_who_breaks_a_rule_of_the_tables_hears_of_it_alone(writer: Writer, file:
     within(scenario())
 
 
-def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file: Path) -> None:
+def test_where_the_database_fails_no_caller_gets_success(writer: Writer, file: Path) -> None:
     async def scenario() -> None:
         def nowhere(connection: Connection) -> None:
             connection.execute(text("INSERT INTO nowhere VALUES (1)"))
@@ -266,7 +266,7 @@ def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
     within(scenario())
 
 
-def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writer: Writer, file: Path) -> None:
+def test_what_was_taken_is_written_before_the_writer_closes_and_nothing_after(writer: Writer, file: Path) -> None:
     async def scenario() -> None:
         async with held(writer) as go_on:
             waiting = asyncio.ensure_future(writer.write(put("a")))

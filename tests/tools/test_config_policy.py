@@ -266,7 +266,7 @@ def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
     assert len(set(digests)) == 3, "another dispatcher has another key, so digests can't be looked up"
 
 
-def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
+def test_a_dispatcher_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
     records: list[AuditRecord] = []
     dispatcher, _ = make_dispatcher({}, "read", audit=records.append)
 

@@ -1,4 +1,4 @@
-"""The counter: what is on the menu, who may order, and what happens to an order."""
+"""The dispatcher: which tools are listed, who may call them, and what happens to a call."""
 
 import asyncio
 

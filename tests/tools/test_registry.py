@@ -98,7 +98,7 @@ def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: An
     happens(registry, mine)
 
     after = [asyncio.run(dispatcher.list(caller)) for caller in OTHERS]
-    if "gateway" not in registry._sources:  # a tool of ours is everybody's business
+    if "gateway" not in registry._sources:  # a tool of ours concerns every caller
         assert after == before[:-1]
         assert all(now is then for now, then in zip(after, before, strict=False))
         assert (calls, own.asked, mine.asked) == ([], 0, 0)

@@ -274,7 +274,7 @@ def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, mar
         ({"channel": "TWIN ", "target": "ann"}, "second", "ann", "7"),
     ],
 )
-def test_without_being_told_an_agent_answers_where_it_is(
+def test_an_agent_answers_where_it_is_unless_a_target_is_named(
     tmp_path: Path, params: Json, account: str, to: str, thread: str | None
 ) -> None:
     async def scenario() -> None:
@@ -536,7 +536,7 @@ def test_a_name_on_the_list_is_an_id_a_user_name_or_a_number(listed: list[str], 
     assert check_access(inbound(sender=sender), channel_rules, owner=False, approved=()).outcome == outcome
 
 
-def test_a_sender_without_an_id_is_never_let_in_by_pairing() -> None:
+def test_a_sender_without_an_id_is_never_admitted_by_pairing() -> None:
     nameless: Any = {"", None}
     assert check_access(inbound(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
 

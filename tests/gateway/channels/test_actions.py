@@ -172,7 +172,7 @@ def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_waits_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.channels.message_actions.DELIVERY_WAIT", 0.2)
 
     async def scenario() -> None:
@@ -371,7 +371,7 @@ def test_a_channel_that_is_refused_waits_for_a_person(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) -> None:
+def test_the_path_of_a_sent_file_is_not_named_in_the_conversation(tmp_path: Path) -> None:
     """Neither of a message sent now, nor of one whose row still names the place; the file itself is there."""
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Messages in: heard once, judged, answered in order, nothing lost between two processes, nothing said twice."""
+"""Messages in: taken once, judged, answered in order, nothing lost between two processes, nothing sent twice."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) 
     within(scenario())
 
 
-def test_the_same_message_told_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
+def test_the_same_message_delivered_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             await receive(here, "!say once", id="1")
@@ -62,7 +62,7 @@ def test_the_same_message_told_again_is_answered_once_even_by_another_process(tm
     within(scenario())
 
 
-def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
+def test_what_was_received_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, asleep=True) as here:
             received = here.twin.build_message("!say late but here", id="1")
@@ -151,7 +151,7 @@ def test_stop_does_not_wait_behind_what_it_stops(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
+def test_new_starts_a_new_session_and_carries_words_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             await receive(here, "!say one", id="1")
@@ -164,7 +164,7 @@ def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_strangers_get_a_code_once_and_nothing_else_until_they_are_let_in(tmp_path: Path) -> None:
+def test_strangers_get_a_code_once_and_nothing_else_until_they_are_approved(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, config=NOBODY) as here:
             await receive(here, "!say secret", id="1")
@@ -311,7 +311,7 @@ def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
             )  # fmt: skip
             await settled(here)
         async with open_channels(tmp_path, config=quickly()) as here:
-            await receive(here, "two", id="2")  # told again: known
+            await receive(here, "two", id="2")  # delivered again: known
             await receive(here, "!say five", id="5")  # and a pause
             assert await here.twin.has(1) == [("ann", "five")]
 
@@ -450,7 +450,7 @@ class Slow(Twin):
         await self.go.wait()
 
 
-def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path: Path) -> None:
+def test_a_message_that_comes_while_its_account_restarts_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         twin = Slow()
         async with open_channels(tmp_path, twin=twin) as here:
@@ -465,7 +465,7 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
     within(scenario())
 
 
-def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
+def test_a_local_message_not_announced_before_the_crash_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         key = "agent:main:local:group:#team"
         async with open_channels(tmp_path) as here:
@@ -489,7 +489,7 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
     within(scenario())
 
 
-def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
+def test_what_is_received_while_the_gateway_closes_is_kept_for_the_next(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             twin, hear = here.twin, here.service.inbound.receive

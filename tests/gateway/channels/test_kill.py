@@ -46,7 +46,7 @@ async def send_on(client: GatewayClient, lane: str, counts: Lane) -> None:
 
 
 async def write_on(client: GatewayClient, lane: str, counts: Lane) -> None:
-    """The same from the other side. Nobody answers here: it is a group, and nothing is said to the agent."""
+    """The same from the other side. No agent answers here: it is a group, and no message mentions the agent."""
     while True:
         number = counts[lane]
         await client.call("local.send", {"conversation": lane, "text": f"in {number}", "idempotencyKey": str(number)})

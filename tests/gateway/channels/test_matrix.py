@@ -173,7 +173,7 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
     bounded(scenario)
 
 
-def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_path: Path) -> None:
+def test_a_message_that_could_not_be_stored_is_delivered_again(synapse: Synapse, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pair(synapse) as (ann, bot):
             room = await ann.room(bot.user)
@@ -293,7 +293,7 @@ def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp
     bounded(scenario)
 
 
-def test_no_invitation_is_accepted_unless_somebody_says_so() -> None:
+def test_no_invitation_is_accepted_unless_the_config_says_so() -> None:
     assert MatrixSettings.read({"homeserver": "https://matrix.test"}).auto_join == "off"
 
 

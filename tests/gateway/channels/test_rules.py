@@ -62,7 +62,7 @@ def test_direct_messages_need_a_name_on_the_list(settings: Any, outcome: str) ->
     assert check_access(inbound(), rules(**settings), owner=False, approved=()).outcome == outcome
 
 
-def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
+def test_pairing_admits_and_only_under_the_pairing_policy() -> None:
     assert check_access(inbound(), rules(), owner=False, approved={"123"}).outcome == "in"
     assert check_access(inbound(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
 
@@ -89,7 +89,7 @@ def test_groups_need_a_place_a_person_and_a_mention(settings: Any, mentioned: bo
     assert check_access(message, rules(**settings), owner=False, approved={"123"}).outcome == outcome
 
 
-def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
+def test_the_owner_is_the_user_at_the_terminal_and_whom_the_config_names() -> None:
     assert is_owner(Sender(id="owner"), None, channel="local", vouched=True)
     assert is_owner(Sender(id="bob"), ["local:bob"], channel="local", vouched=True)
     assert not is_owner(Sender(id="owner"), None, channel="local")
@@ -255,7 +255,7 @@ def test_where_the_rest_is_wanted_only_repetitions_go() -> None:
     assert reply is not None
 
 
-def test_what_was_sent_nobody_knows_where_to_is_not_repeated() -> None:
+def test_what_was_sent_to_an_unknown_place_is_not_repeated() -> None:
     assert answer("the news of today", ToolSentMessage(text="the news of today")) is None
     file = Attachment(mime_type="image/png", url="file:///tmp/a%20b.png")
     assert answer("", ToolSentMessage(media=("/tmp/a b.png",)), attachments=(file,)) is None

@@ -211,7 +211,7 @@ def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(harness: Harn
     bounded(scenario)
 
 
-def test_a_webhook_lets_nobody_in_without_the_secret(harness: HarnessFactory) -> None:
+def test_a_webhook_takes_no_update_without_the_secret(harness: HarnessFactory) -> None:
     async def scenario(server: TelegramServer) -> None:
         received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         async with hooked(server, received.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
@@ -278,7 +278,7 @@ def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_ag
     run_scenario(harness, scenario)
 
 
-def test_two_programs_with_one_token_are_told_so(harness: HarnessFactory) -> None:
+def test_two_programs_with_one_token_are_reported(harness: HarnessFactory) -> None:
     async def scenario(server: TelegramServer) -> None:
         text = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
         hook = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first"

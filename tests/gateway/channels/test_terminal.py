@@ -77,7 +77,7 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(served: Served) -> None
     assert openclaw(served, "chat", "slow", "-m", "/stop").stdout == "Stopped.\n"
 
 
-def test_somebody_unknown_is_let_in_by_a_code(served: Served) -> None:
+def test_an_unknown_sender_is_admitted_by_a_code(served: Served) -> None:
     words = openclaw(served, "chat", "door", "--as", "bob", "-m", "!say hello").stdout
     assert "Your pairing code is " in words
     code = words.partition("Your pairing code is ")[2][:8]

@@ -138,8 +138,8 @@ def test_a_matrix_message_nested_deeply_leaves_the_others_readable(depth: int) -
 
 @pytest.mark.parametrize("id", ["missing", None, "7", 7.5, True, [7], {"id": 7}])
 @pytest.mark.parametrize("field", ["from", "sender_chat"])
-def test_a_telegram_sender_without_an_id_is_nobody_in_particular(field: str, id: Any) -> None:
-    """A text for the missing id, such as None, could be approved, and all without one would be let in with it."""
+def test_a_telegram_sender_without_an_id_has_no_identity(field: str, id: Any) -> None:
+    """A text for the missing id, such as None, could be approved, and with it every sender without an id."""
     sender = {"username": "x"} if id == "missing" else {"username": "x", "id": id}
     update = {"message": {"chat": {"id": 1}, "text": "hi", field: sender}}
     message = convert_lenient(update, TelegramUpdate).new_message

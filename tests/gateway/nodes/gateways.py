@@ -117,7 +117,7 @@ class NodeHarness:
             await owner.call("device.pair.approve", {"requestId": request["requestId"]})
 
     def silent(self, platform: str, name: str, **more: Any) -> GatewayClient:
-        """An operator with a device of its own, let in because it is on this machine and has the token."""
+        """An operator with a device of its own, admitted because it is on this machine and has the token."""
         who = ClientInfo(id="cli", version="1", platform=platform, mode="cli")
         return self.gateway.client(who=who, signer=DeviceIdentity.load(self.folder / f"{name}.json"), **more)
 

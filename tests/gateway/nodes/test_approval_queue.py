@@ -107,7 +107,7 @@ EVERY: tuple[ExecApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
         (PERSON, {"reviewers": ("ef" * 32,)}, False, "for other reviewers"),
     ],
 )
-def test_anybody_may_say_no_and_only_some_may_say_yes(
+def test_every_operator_may_say_no_and_only_some_may_say_yes(
     decision: ExecApprovalDecision, by: ApprovalRequester, more: dict[str, Any], owner: bool, refused: str | None
 ) -> None:
     async def test() -> None:

@@ -16,7 +16,7 @@ ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_0
 
 
 @pytest.mark.parametrize("decision", ["allow-once", "allow-always", "deny"])
-def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: str) -> None:
+def test_an_operator_answers_and_every_client_is_notified(tmp_path: Path, decision: str) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
             requests, settled = (

@@ -49,14 +49,14 @@ def device(name: str) -> Connect:
 
 
 def made_up_key(harness: NodeHarness) -> GatewayClient:
-    """A key that was never paired: programs of this machine are let in by the token alone."""
+    """A key that was never paired: programs of this machine are admitted by the token alone."""
     return harness.gateway.client(who=BACKEND, signer=DeviceIdentity.load(harness.folder / "made-up.json"))
 
 
 async def by_device_token(
     harness: NodeHarness, name: str, scopes: Any = EVERY, *, approved: bool = False
 ) -> GatewayClient:
-    """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
+    """A paired device that has its own token and does not show the gateway's; admitted silently or `approved`."""
     signer = DeviceIdentity.load(harness.folder / f"{name}.json")
     first_time = harness.reviewer(name) if approved else harness.gateway.client(who=CLI, signer=signer, scopes=scopes)
     async with first_time as first:

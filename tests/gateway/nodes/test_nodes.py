@@ -392,7 +392,7 @@ def test_an_order_that_can_not_be_given_says_why(
     within(test())
 
 
-def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
+def test_a_removed_node_is_disconnected_and_forgotten(tmp_path: Path) -> None:
     async def test() -> None:
         book = MemoryBook()
         async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:

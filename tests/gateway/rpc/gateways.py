@@ -128,7 +128,7 @@ class Running:
 
     @contextlib.asynccontextmanager
     async def raw(self, **over: Any) -> AsyncIterator["Raw"]:
-        """A peer that has been let in."""
+        """A peer that has connected."""
         async with self.stranger() as peer:
             await peer.event("connect.challenge")
             await peer.ask("connect", CONNECT | over)

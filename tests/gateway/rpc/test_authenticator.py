@@ -40,7 +40,7 @@ DEVICE = DeviceIdentity(b"\7" * 32)
 
 
 class Entrance:
-    """A door with a fresh pairing book."""
+    """An authenticator with an empty pairing store."""
 
     def __init__(self) -> None:
         self.pairing = DevicePairing(MemoryPairingStorage())
@@ -122,7 +122,7 @@ def test_a_page_from_elsewhere_is_refused_whatever_it_carries(origin: str) -> No
     assert Entrance().code(CLI, visitor) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
 
 
-def test_a_page_of_this_machine_with_a_device_is_let_in() -> None:
+def test_a_page_of_this_machine_with_a_device_is_admitted() -> None:
     visitor = PeerInfo(address="127.0.0.1", origin="http://127.0.0.1:18789")
     assert Entrance().admit(PAGE, visitor, signer=DEVICE).device_token is not None
 
@@ -204,7 +204,7 @@ def test_the_older_signature_is_accepted() -> None:
     assert Entrance().admit(TUI, signer=DEVICE, change=change)
 
 
-def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None:
+def test_a_device_from_elsewhere_waits_until_an_operator_who_may_says_yes() -> None:
     entrance = Entrance()
     refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
     details = refused.error.details
@@ -262,7 +262,7 @@ def test_wrong_guesses_from_elsewhere_lock_their_address_out_and_no_other() -> N
     assert refused.error.retryable is True
     assert 0 < (refused.error.retry_after_ms or 0) <= LOCKOUT_SECONDS * 1000
     assert entrance.code(BACKEND, PeerInfo(address="192.0.2.8"), Credentials(token="no")) == "AUTH_TOKEN_MISMATCH"
-    assert entrance.admit(BACKEND, AWAY)  # whoever knows the token is not kept out by others' guesses
+    assert entrance.admit(BACKEND, AWAY)  # a client that knows the token is not locked out by others' guesses
     for _ in range(MAX_FAILURES * 3):
         assert entrance.code(BACKEND, HERE, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
 
@@ -344,7 +344,7 @@ def test_what_only_resembles_one_may_not(origin: str) -> None:
     assert refused.error.details == {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin not allowed"}
 
 
-def test_a_page_that_names_no_origin_is_told_so() -> None:
+def test_a_page_that_names_no_origin_is_refused_with_that_reason() -> None:
     refused = Entrance().refused(PAGE, signer=DEVICE)
 
     assert refused.error.details["reason"] == "origin missing or invalid"
@@ -529,7 +529,7 @@ def test_asking_for_too_much_is_no_guess_and_neither_is_a_run_that_is_over() -> 
     assert _guesses(entrance) == 10
 
 
-def test_whoever_comes_in_has_all_guesses_again() -> None:
+def test_a_client_that_succeeds_has_all_guesses_again() -> None:
     entrance = Entrance()
     token = entrance.admit(TUI, signer=DEVICE).device_token
     for credentials, signer in ((GOOD, None), (GOOD, DEVICE), (Credentials(device_token=token), DEVICE)):
@@ -582,7 +582,7 @@ def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
     assert entrance.admit(BACKEND).policy_caller is None
 
 
-def test_a_door_keeps_the_office_it_is_given() -> None:
+def test_an_authenticator_keeps_the_grants_it_is_given() -> None:
     issuer = RunGrants()
     issuer.issue(RUN, seconds=60)
 
@@ -598,7 +598,7 @@ def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     assert asyncio.run(gateway_auth.authenticate(connect, HERE, challenge)).grant is None
 
 
-def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:
+def test_a_device_is_admitted_while_the_loops_threads_are_all_busy() -> None:
     """They may wait for slow name servers and disks on a run's behalf, and its operator must be able to stop it."""
 
     async def scenario() -> AuthResult:

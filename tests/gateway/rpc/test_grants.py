@@ -273,7 +273,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
                     async with under(server, token):
                         pass
                 assert caught.value.permanent
-            async with server.client() as operator:  # wrong guesses of a dead run lock nobody out
+            async with server.client() as operator:  # wrong guesses of a dead run lock no operator out
                 await operator.call("health")
 
     within(work())
@@ -317,7 +317,7 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded"]
 )
-def test_whoever_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
+def test_a_client_behind_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
     async def work() -> None:
         async with running(tmp_path) as server, server.stranger(**{header: "x"}) as peer:
             await peer.event("connect.challenge")
@@ -466,7 +466,7 @@ def test_each_use_of_a_tool_goes_on_record_once(
     assert records == ([] if recorded is None else [(recorded, outcome, 1.5)])
 
 
-def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
+def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_reported() -> None:
     issuer = RunGrants(decide=lambda _, tool: PolicyDecision(False, f"{tool} is closed"))
 
     with pytest.raises(RpcError, match="gateway_config_get is closed") as caught:

@@ -182,7 +182,7 @@ def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
     asyncio.run(test())
 
 
-def test_nobody_approves_more_than_they_hold() -> None:
+def test_no_operator_approves_more_than_it_holds() -> None:
     async def test() -> None:
         for wanted, held, may in (
             ((READ,), {READ}, True),
@@ -318,7 +318,7 @@ def test_a_grant_that_was_never_counted_is_the_first() -> None:
     asyncio.run(test())
 
 
-def test_what_is_lost_is_told_and_what_is_changed_is_handed_back() -> None:
+def test_what_is_lost_is_reported_and_what_is_changed_is_handed_back() -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
         cuts: list[pairings.DeviceRevocation] = []

@@ -39,7 +39,7 @@ def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None
     within(test())
 
 
-def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
+def test_only_an_administrator_sees_where_state_lies(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
@@ -84,7 +84,7 @@ def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> Non
         ("x" * (gateway_frames.MAX_HANDSHAKE_FRAME + 1), 1009, "preauth payload too large"),
     ],
 )
-def test_a_stranger_who_says_the_wrong_thing_first_is_shown_out(
+def test_a_stranger_who_sends_a_wrong_first_frame_is_disconnected(
     tmp_path: Path, frame: Any, code: int, reason: str
 ) -> None:
     async def test() -> None:
@@ -116,7 +116,7 @@ def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None
     within(test())
 
 
-def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_who_sends_nothing_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT", 0.05)
 
     async def test() -> None:
@@ -272,7 +272,7 @@ def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
     within(test())
 
 
-def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
+def test_a_request_that_has_begun_is_carried_out_though_no_client_waits(tmp_path: Path) -> None:
     async def test() -> None:
         module = Echo()
         async with running(tmp_path, modules=[module]) as running_gateway:
@@ -359,7 +359,7 @@ def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pyt
     within(test())
 
 
-def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
+def test_stopping_notifies_every_client_and_closes_with_1012(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             running(tmp_path) as running_gateway,
@@ -437,7 +437,7 @@ def test_ticks_and_pings_go_on_after_one_that_failed(
     within(test())
 
 
-def test_ticks_come_to_everybody(tmp_path: Path) -> None:
+def test_ticks_come_to_every_client(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as running_gateway:
             tick = running_gateway.gateway.rpc_server._tick

@@ -105,7 +105,7 @@ def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
+def test_a_runtime_not_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
     async def scenario() -> None:
         roster = AgentRoster(agents=(AgentProfile(id="main", runtime="cluade"),))
         async with open_harness(str(tmp_path / "db"), roster=lambda: roster) as harness:
@@ -312,7 +312,7 @@ def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_stop_of_the_house_ends_runs_and_what_waited_is_done_at_the_next_start(tmp_path: Path) -> None:
+def test_a_stop_of_the_gateway_ends_runs_and_what_waited_is_done_at_the_next_start(tmp_path: Path) -> None:
     async def first() -> None:
         async with open_harness(str(tmp_path / "db")) as harness:
             await send(harness, "r1", "!sleep 60")

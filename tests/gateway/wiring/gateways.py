@@ -96,7 +96,7 @@ class World:
         history = self.ask("chat.history", sessionKey=session)
         return [_text(message) for message in history["messages"] if message["role"] == role]
 
-    # ---- other doors ----
+    # ---- other entry points ----
 
     def invoke(self, name: str, session: str | None = None, /, **arguments: Any) -> Any:
         return self.ask("tools.invoke", name=name, args=arguments, **({"sessionKey": session} if session else {}))

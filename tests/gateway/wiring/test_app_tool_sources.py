@@ -48,7 +48,7 @@ async def beside(folder: Path) -> AsyncIterator[Beside]:
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions whose tools somebody looked at."""
+    """The sessions whose tools were looked up."""
     ids: list[str] = []
     specs = AppSession.specs
 
@@ -60,7 +60,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ids
 
 
-def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:
+def test_sessions_without_an_app_cost_no_work(tmp_path: Path, looked: list[str]) -> None:
     async def main() -> None:
         async with beside(tmp_path) as server:
             before = await server.gateway.dispatcher.list(LOCAL_CALLER)

@@ -87,13 +87,13 @@ def test_the_conversation_an_app_names_may_use_its_tools(up: Up, server: World, 
     assert comes(lambda: "Unknown tool: greet" in server.say("main", GREET))  # the app has left
 
 
-def test_an_app_cant_pose_as_the_house(up: Up, server: World) -> None:
+def test_an_app_cant_pose_as_the_gateway(up: Up, server: World) -> None:
     reply = scene(up, server, lambda _: server.say("main", '!tool gateway {"action": "config.get"}'), chat_id="main")
     assert '"hash"' in reply
     assert "look like" not in reply
 
 
-def test_an_app_that_names_nobody_is_for_nobody_unless_the_config_says_all(up: Up, server: World) -> None:
+def test_an_app_that_names_no_session_is_for_none_unless_the_config_says_all(up: Up, server: World) -> None:
     def steps(_: AppTools) -> list[str]:
         answers = [server.say("main", GREET)]
         server.configure(tools={"apps": {"sessions": "all"}})

@@ -1,4 +1,4 @@
-"""What a run started by another may do to people: a real gateway, in the words of somebody who is not the owner."""
+"""What a run started by another may do to people: a real gateway, in the words of a sender who is not the owner."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""As whom an agent acts: for whoever started its run, as the credential or the channel vouches for them."""
+"""As whom an agent acts: for the caller that started its run, as the credential or the channel vouches for it."""
 
 import asyncio
 from pathlib import Path
@@ -55,14 +55,14 @@ def test_a_persons_message_is_the_owners_when_the_rules_name_them(config: dict[s
     assert derived.sender == Sender(**ANN)
 
 
-def test_whoever_sits_at_this_machine_is_the_owner() -> None:
+def test_the_user_of_this_machine_is_the_owner() -> None:
     assert grant({"grant": {"channel": "local", "sender": {"id": "owner"}, "owner": True}}).owner
     assert not grant({"grant": {"channel": "local", "sender": {"id": "owner"}}}).owner  # its client was not the owner's
     assert not grant({"grant": {"channel": "local", "sender": {"id": "guest"}, "owner": True}}).owner
     assert not grant({"grant": {"channel": "matrix", "sender": {"id": "owner"}}}).owner
 
 
-def test_a_run_nobody_vouches_for_is_nobodys() -> None:
+def test_a_run_that_nothing_vouches_for_has_no_owner() -> None:
     nobodys: list[dict[str, Any]] = [{}, {"sender": "owner"}, {"grant": {}}]
     assert not any(grant(options).owner for options in nobodys)
 

@@ -1,7 +1,7 @@
-"""One rule book for every door: the same tool, the same session, the same decision by the same step, wherever asked.
+"""One policy for every entry point: the same tool, the same session, the same decision by the same step everywhere.
 
 Each agent of one config has rules of its own; each of its decisions is asked of a real gateway over RPC, over
-`POST /tools/invoke`, over `/mcp`, of the agent itself, and of `openclaw policy explain`. What each door decided is
+`POST /tools/invoke`, over `/mcp`, of the agent itself, and of `openclaw policy explain`. What each one decided is
 read from the audit.
 """
 
@@ -19,11 +19,11 @@ from tests import web_client
 from tests.gateway.wiring.gateways import Refused, World, comes, joined, world
 from tests.mcp.client.servers import ECHO
 
-HOUSE = (
+OWN_TOOLS = (
     "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
     "subagents", "gateway",
 )  # fmt: skip
-TOOLS = (*HOUSE, "parrot__echo", "closed__echo")
+TOOLS = (*OWN_TOOLS, "parrot__echo", "closed__echo")
 WRONG = {"limit": "x", "sessionKey": 0, "message": 0, "task": 0, "action": 0, "text": 0}
 """Arguments no tool takes: a call that is allowed gets as far as the check of its arguments and does nothing."""
 
@@ -121,7 +121,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def decisions(server: World) -> dict[tuple[str, Case], Decision]:
-    """What each door decided about each case, and by which step."""
+    """What each entry point decided about each case, and by which step."""
     for session in KEYS:
         orders = [f"!tool {tool} {json.dumps(WRONG)}" for tool in TOOLS]
         server.say(session, *orders)
@@ -164,7 +164,7 @@ def test_the_matrix_is_as_large_as_promised() -> None:
 
 
 @pytest.mark.parametrize("session", KEYS)
-def test_every_door_decides_alike(
+def test_every_entry_point_decides_alike(
     server: World, decisions: dict[tuple[str, Case], Decision], capsys: pytest.CaptureFixture[str], session: str
 ) -> None:
     for tool in TOOLS:
@@ -184,7 +184,7 @@ def test_the_cases_show_both_answers_and_every_kind_of_step(decisions: dict[tupl
 
 
 @pytest.mark.parametrize("session", KEYS)
-def test_what_a_door_lists_is_what_it_lets_call(
+def test_what_an_entry_point_lists_is_what_it_lets_call(
     server: World, decisions: dict[tuple[str, Case], Decision], session: str
 ) -> None:
     listed = {tool["name"] for tool in server.mcp("tools/list", session)["result"]["tools"]}

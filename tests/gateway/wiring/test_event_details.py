@@ -1,4 +1,4 @@
-"""What is told in passing: no names of sessions, people or folders to those who may not see them."""
+"""Details of events and errors: no names of sessions, people or folders to those who may not see them."""
 
 import json
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """What was meant for the owner in a session others use too: none of it reaches them, by whichever way they ask.
 
-A real gateway and a group of the local channel. What was said in the group is everybody's; what was said to the owner's
-client, to another session of the owner's or to the gateway itself is not.
+A real gateway and a group of the local channel. What was said in the group is for its members; what was said to the
+owner's client, to another session of the owner's or to the gateway itself is not.
 """
 
 import json
@@ -26,21 +26,21 @@ ANSWER = f"!say it is {SECRET}"
 
 @contextmanager
 def stranger_in(server: World, key: str = GROUP) -> Iterator[World]:
-    """A program of a run that answers somebody else there."""
+    """A program of a run that answers another sender there."""
     token = server.ask("attach.grant", sessionKey=key, senderIsOwner=False)["token"]
     with joined(server.served, token=token) as program:
         yield program
 
 
 def ask_json(program: World, method: str, **params: Any) -> str:
-    """What it is told; nothing, if that is refused."""
+    """The answer as JSON; empty if the request is refused."""
     try:
         return json.dumps(program.ask(method, **params))
     except Refused:
         return ""
 
 
-# ---- answers nobody there was given ----------------------------------------------------------------------------------
+# ---- answers no member was given -------------------------------------------------------------------------------------
 
 
 def by_another_session(server: World) -> None:
@@ -103,7 +103,7 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize("speak", ELSEWHERE)
 def test_an_answer_the_group_was_not_given_is_not_told_to_others(tmp_path: Path, speak: Any) -> None:
-    """In the history, in the list, by the run's id; the owner's own runs are told it."""
+    """In the history, in the list, by the run's id; the owner's own runs see it."""
     with world(tmp_path, CONFIG) as server:
         send(server, "hi")
         speak(server)
@@ -159,7 +159,7 @@ def test_what_the_agent_sends_to_the_group_the_group_is_told_again(tmp_path: Pat
 
 
 def test_operators_of_one_gateway_and_jobs_know_what_clients_said(tmp_path: Path) -> None:
-    """No conversation of others is there, and whoever has a client reads the transcript anyway."""
+    """No conversation of others is there, and an operator with a client reads the transcript anyway."""
     key = "agent:main:main"
     with FakeModel(say("noted")) as model, world(tmp_path, behind("openai", model)) as server:
         server.say(key, "my dog is Rex")
@@ -198,7 +198,7 @@ def test_of_a_job_in_a_shared_session_others_are_told_what_was_announced_there(
 
 
 def test_an_operators_job_reads_what_an_earlier_one_did(tmp_path: Path) -> None:
-    """In a session they have to themselves; what tools told it too."""
+    """In a session they have to themselves; its tool results too."""
     key = "agent:main:notes"
     look = "!tool agents_list {}"
     read = f"!tool sessions_history {json.dumps({'sessionKey': key, 'includeTools': True})}"
@@ -306,7 +306,7 @@ def test_a_job_of_the_owners_waits_in_the_same_way(tmp_path: Path) -> None:
 
 
 def test_what_is_left_for_somebodys_own_session_is_heard_there(tmp_path: Path) -> None:
-    """Whoever left it named the session, and nobody else answers in it."""
+    """The client that left it named the session, and no other sender writes in it."""
     with FakeModel(say("ok")) as model, world(tmp_path, behind("openai", model)) as server:
         send(server, "hello", conversation="room", sender=MALLORY)
         [key] = [row["key"] for row in server.ask("sessions.list")["sessions"]]

@@ -167,7 +167,7 @@ def test_a_page_elsewhere_gets_nothing_from_mcp(gateway: Served) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_cleanly_and_tells_its_guests(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_stops_cleanly_and_notifies_its_clients(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as served, connect(served.ws, compression=None) as client:
         client.recv(timeout=WAIT)
         hello = CONNECT | {"auth": {"token": served.token}}

@@ -160,7 +160,7 @@ def test_nothing_is_left_however_the_gateway_ends(tmp_path: Path, how: signal.Si
         assert gone(below)
 
 
-def test_after_a_kill_the_next_gateway_starts_them_anew(tmp_path: Path) -> None:
+def test_after_a_kill_the_next_gateway_starts_them_again(tmp_path: Path) -> None:
     with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as server:
         server.say("main", '!tool one__echo {"text": "hi"}')
         server.served.child.kill()

@@ -1,4 +1,4 @@
-"""Whoever acts in a session it names is held to what the books know of it, the same at every door.
+"""A client that acts in a session it names is bound by what the store knows of it, the same at every entry point.
 
 A key does not tell whose sub-agent a session is, nor which model it has. Sessions whose rules come from there are acted
 in over the WebSocket, by `tools.invoke`, `POST /tools/invoke`, `/mcp`, under `attach.grant` and by their own agent.
@@ -37,7 +37,7 @@ TOOLS = ("sessions_history", "subagents", "sessions_list")
 WRONG = {"limit": "x", "sessionKey": 0, "action": 0}
 """Arguments no tool takes: a call that is allowed gets as far as the check of its arguments and does nothing."""
 
-Door = Callable[[World, str], set[str]]
+EntryPoint = Callable[[World, str], set[str]]
 
 
 def by_list(server: World, session: str) -> set[str]:
@@ -74,7 +74,7 @@ def by_post_header(server: World, session: str, **body: str) -> set[str]:
 
 
 def by_post_header_first(server: World, session: str) -> set[str]:
-    """Whoever puts a session into the header relies on it: the body leads nowhere else."""
+    """A client that puts a session into the header relies on it: the body names no other."""
     return by_post_header(server, session, sessionKey="agent:main:main")
 
 
@@ -95,7 +95,7 @@ def by_agent(server: World, session: str) -> set[str]:
     return {tool["id"] for group in groups for tool in group["tools"]} & set(TOOLS)
 
 
-ENTRY_POINTS: dict[str, Door] = {
+ENTRY_POINTS: dict[str, EntryPoint] = {
     "listed over the socket": by_list,
     "called over the socket": by_socket,
     "under a grant": by_grant,

@@ -1,7 +1,7 @@
 """One policy for the 29 tools, whichever credential they come with: a run's grant, the gateway's own token, a device's.
 
-Each session of one config has rules of its own. What a connection in that session is told to list and what it may call
-is asked of a real gateway under each credential, and compared with the gateway's other doors.
+Each session of one config has rules of its own. What a connection in that session may list and what it may call
+is asked of a real gateway under each credential, and compared with the gateway's other entry points.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def request(tool: str) -> tuple[str, dict[str, Any]]:
 
 
 class ToolClient:
-    """A connection of a tool server: what it was told to list, and what it may call."""
+    """A connection of a tool server: what it is to list, and what it may call."""
 
     def __init__(self, hello: dict[str, Any], ask: Callable[..., Any]) -> None:
         self.listed = set(hello["features"]["tools"])
@@ -161,7 +161,9 @@ def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_an
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
-def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(running_gateway: World, session: str) -> None:
+def test_the_gateways_entry_points_decide_alike_about_the_tools_they_share(
+    running_gateway: World, session: str
+) -> None:
     with tool_client(running_gateway, SessionAddress(session=session)) as client:
         mcp = {tool["name"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]}
         effective = {
@@ -188,7 +190,7 @@ def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(running_
 def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
     running_gateway: World, session: str
 ) -> None:
-    """At every door: what may be done under one name is what may be done under the other, and is what is shown."""
+    """At every entry point: what may be done under one name may be done under the other, and is what is shown."""
     with tool_client(running_gateway, SessionAddress(session=session)) as client:
         schemas = {
             tool["name"]: tool["inputSchema"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]

@@ -32,7 +32,7 @@ def send(server: World, text: str, conversation: str = "#g", **more: Any) -> str
 
 
 def demo(server: World, *orders: str, **more: Any) -> str:
-    """The same of the demo agent, which is told who speaks in the first line."""
+    """The same of the demo agent, whose prompt names the sender in the first line."""
     return send(server, "\n".join(["please", *orders]), **more)
 
 
@@ -51,7 +51,7 @@ LENT: list[tuple[str, Json, bool]] = [
 
 @pytest.mark.parametrize(("how", "config", "lent"), LENT, ids=[row[0] for row in LENT])
 def test_a_servers_tools_are_the_owners_unless_lent(tmp_path: Path, how: str, config: Json, lent: bool) -> None:
-    """On the menu and when called, at the door of an agent, of a program of its run, and of a lesser operator."""
+    """In the list and when called: by an agent, by a program of its run, and by a lesser operator."""
     order = '!tool one__echo {"text": "hi"}'
     refused = "one__echo is refused: it is for the owner, unless an allow list names it or mcp/one"
     base = {"channels": OPEN, "mcp": {"servers": {"one": ECHO}}, "agents": {"list": [{"id": "main"}]}}
@@ -80,7 +80,7 @@ def test_a_model_that_answers_a_stranger_is_offered_no_servers_tool(tmp_path: Pa
         assert offered == [True, lent]
 
 
-# ---- what the owner's tools told -------------------------------------------------------------------------------------
+# ---- what the owner's tools returned ---------------------------------------------------------------------------------
 
 
 def behind(api: str, model: FakeModel, **more: Any) -> Json:
@@ -200,7 +200,7 @@ def test_an_old_transcript_counts_as_the_owners() -> None:
 def gateway_with_sub_agent(
     tmp_path: Path, sender: Json | None, visibility: str = "tree"
 ) -> Iterator[tuple[World, str]]:
-    """A gateway and the session of a sub-agent at work that somebody in the group sent off."""
+    """A gateway and the session of a sub-agent at work that a member of the group started."""
     tools = {"sessions": {"visibility": visibility}}
     with world(tmp_path, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": tools}) as server:
         task = {"task": f"!say {SECRET}\n!sleep {WAIT}", "label": "search"}

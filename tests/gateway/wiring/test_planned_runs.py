@@ -51,7 +51,7 @@ def planned(**more: Any) -> dict[str, Any]:
 
 
 def cron(server: World, **arguments: Any) -> str:
-    """The owner's run asks; what it is told."""
+    """The answer to a tool call of the owner's run."""
     return speak(server, "main", None, f"!tool cron {json.dumps(arguments)}")
 
 

@@ -47,7 +47,7 @@ def offers(request: Request) -> bool:
 
 
 def last_result(request: Request) -> str:
-    """The last thing a model was told: what its tool said."""
+    """The last message a model got: the result of its tool."""
     return json.dumps(request.body["messages"][-1])
 
 
@@ -111,7 +111,7 @@ def test_a_sessions_model_counts_with_its_provider(tmp_path: Path, named: dict[s
         assert harness.offered("other") == [False]
 
 
-# ---- whoever steps in ------------------------------------------------------------------------------------------------
+# ---- fallback models -------------------------------------------------------------------------------------------------
 
 FALLBACKS = {"model": {"primary": FIRST, "fallbacks": [SECOND]}}
 
@@ -130,7 +130,7 @@ def test_a_tool_that_one_of_the_models_may_not_use_is_not_called_by_the_other(tm
         assert "agents_list is refused" in last_result(harness.models["fake"].requests[1])
 
 
-# ---- whatever is changed meanwhile -----------------------------------------------------------------------------------
+# ---- changes during a run --------------------------------------------------------------------------------------------
 
 
 def patching(model: Any) -> Step:

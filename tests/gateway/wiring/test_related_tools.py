@@ -1,4 +1,4 @@
-"""What one tool may not do, its neighbour does not do in its stead: a call is judged by what it does, at every door."""
+"""What one tool may not do, no related tool does for it: a call is judged by what it does, at every entry point."""
 
 import json
 import os
@@ -31,7 +31,7 @@ CONFIG: Json = {
 }
 DATA = "data:text/plain,x"
 TO, OWN = "room", "7"
-"""The conversation everybody here is in, and the thread of it."""
+"""The conversation of every agent here, and its thread."""
 
 Ask = Callable[[str, Json], object]
 """Do a message action; raises Refused, or says what became of it."""
@@ -48,7 +48,7 @@ def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]
 
 
 def entry_points(running_gateway: World, agent: str) -> dict[str, Ask]:
-    """Every way to a message action for whoever is in the agent's conversation."""
+    """Every way to a message action for a client in the agent's conversation."""
     params = {"sessionKey": key(agent), "channel": "local", "accountId": "default", "to": TO, "threadId": OWN}
     token = running_gateway.ask("attach.grant", **params, senderIsOwner=False)["token"]
     place = SessionAddress(session=key(agent), channel="local", account="default", to=TO, thread=OWN)
@@ -159,7 +159,7 @@ def test_what_is_allowed_is_done(running_gateway: World, agent: str, entry_point
     if agent == "free":
         for action, params, _ in (*FLAT, *OTHERS):
             ask(action, params)
-    elif entry_point.startswith(("grant", "acting")):  # these are told in which thread they are
+    elif entry_point.startswith(("grant", "acting")):  # these know in which thread they are
         ask("send", {"message": "x", "target": TO, "threadId": OWN})
 
 

@@ -1,4 +1,4 @@
-"""A session with a folder of its own, set by its owner: what it is for whoever else writes there."""
+"""A session with a folder of its own, set by its owner: what it is for other senders there."""
 
 import json
 from pathlib import Path

@@ -198,7 +198,7 @@ def tool_wakes(server: World, session: str, use: Use) -> str:
 @pytest.mark.parametrize("deed", [tool_spawns, tool_sends, tool_plans, tool_wakes])
 @pytest.mark.parametrize("session", BOUND)
 @pytest.mark.parametrize("use", [by_mcp, by_invoke, by_post])
-def test_the_rules_hold_for_what_its_tools_start_at_every_door(
+def test_the_rules_hold_for_what_its_tools_start_at_every_entry_point(
     server: World, use: Use, session: str, deed: Callable[[World, str, Use], str]
 ) -> None:
     assert outcome(deed(server, session, use)) == BOUND[session]
@@ -206,7 +206,7 @@ def test_the_rules_hold_for_what_its_tools_start_at_every_door(
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED])
 def test_the_rules_come_along_through_a_session_that_has_none(server: World, session: str) -> None:
-    """What was told in a session without rules tells the next one."""
+    """A message sent to a session without rules sends to the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
     with tool_client(server, SessionAddress(session=session)) as client:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
@@ -290,7 +290,7 @@ def config_before(server: World) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("what", PATCHES)
 @pytest.mark.parametrize("session", [GROUP, FREE, "agent:"])
 @pytest.mark.parametrize("write", WRITERS)
-def test_whoever_acts_in_a_session_changes_no_rules_programs_or_owners(
+def test_a_client_that_acts_in_a_session_changes_no_rules_programs_or_owners(
     server: World, config_before: dict[str, Any], write: Write, session: str, what: str
 ) -> None:
     refusal = write(server, session, json.dumps(PATCHES[what]))

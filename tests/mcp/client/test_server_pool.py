@@ -176,7 +176,7 @@ def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
     run(scene())
 
 
-def test_a_changed_config_ends_who_left_starts_nobody_and_leaves_the_others_alone() -> None:
+def test_a_changed_config_ends_removed_servers_starts_none_and_leaves_the_others_alone() -> None:
     async def scene() -> None:
         async with McpServerPool({"kept": odd(), "left": odd(), "other": odd()}) as roster:
             assert await roster.start() == {}

@@ -59,7 +59,7 @@ def test_every_page_of_a_list_is_fetched_and_tools_carry_their_server_s_name() -
     run(scene())
 
 
-def test_a_changed_list_rings_and_the_new_tool_can_be_called() -> None:
+def test_a_changed_list_is_announced_and_the_new_tool_can_be_called() -> None:
     async def scene() -> None:
         async with McpServerPool({"odd": odd()}) as roster:
             server = roster.find("odd")

@@ -1,4 +1,4 @@
-"""The opening answers are the real server's own, whoever gives them."""
+"""The opening answers are the real server's own, whichever process gives them."""
 
 import asyncio
 import json

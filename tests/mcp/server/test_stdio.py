@@ -209,7 +209,7 @@ def test_the_server_ends_when_its_client_is_gone() -> None:
         server.child.stdin.close()
         start = time.monotonic()
         server.child.wait(10)
-        assert time.monotonic() - start < 5, "nobody could read the answer, so nothing was worth waiting for"
+        assert time.monotonic() - start < 5, "no client could read the answer, so nothing was worth waiting for"
 
 
 def test_a_terminal_interrupt_before_any_input_ends_quietly() -> None:

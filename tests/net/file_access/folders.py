@@ -78,7 +78,7 @@ class Ground:
         }
 
     def secrets(self) -> dict[str, str]:
-        """Ways to name what belongs to the gateway itself: these go out to nobody."""
+        """Ways to name what belongs to the gateway itself: these are sent to no caller."""
         work, token = self.work, self.token
         return {
             "token": str(token),
@@ -100,7 +100,7 @@ class Ground:
         }
 
     def not_mine(self) -> dict[str, str]:
-        """Ways to name other files: these go out to nobody who asks as an agent for a stranger."""
+        """Ways to name other files: these are not sent for an agent that acts for a stranger."""
         work, outside = self.work, self.outside
         climb = "../" * 30
         return {

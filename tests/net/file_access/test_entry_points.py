@@ -1,4 +1,4 @@
-"""Every way to have a file sent, on a running gateway: what may not leave does not, whoever asks and however."""
+"""Every way to have a file sent, on a running gateway: what may not leave does not, for any caller, however it asks."""
 
 import asyncio
 import base64
@@ -217,7 +217,7 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(setup: Se
     asyncio.run(work())
 
 
-# ---- for everybody ---------------------------------------------------------------------------------------------------
+# ---- for every caller ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry_point", RPC)
@@ -256,7 +256,7 @@ def test_the_owners_cli_agent_sends_nothing_of_the_gateways_own(setup: Setup, tm
 def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
     setup: Setup, tmp_path: Path, where: str
 ) -> None:
-    """With the gateway's token; unless nobody chose that folder, because it is the home or holds it."""
+    """With the gateway's token; unless the folder was not chosen, because it is the home or holds it."""
     project, home = tmp_path / "project", {"project": "home", "home": "project", "above the home": "project/sub"}
     own = Ground(project)
     own.token.write_text("another gateway's")

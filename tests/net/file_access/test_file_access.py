@@ -218,7 +218,7 @@ def test_files_the_config_keeps_secrets_in_stay_closed_wherever_they_lie(ground:
 
 
 def test_the_folders_made_for_files_to_send_are_no_links(ground: Ground) -> None:
-    """Whoever can write in the temporary directory could else make all of this machine such a folder."""
+    """A user who can write in the temporary directory could else make all of this machine such a folder."""
     link = ground.folder / "openclaw"
     link.symlink_to(ground.outside.parent)
     assert read_or_none(f"{link}/outside.txt", FileAccess(own_folders=(link,))) is None

@@ -27,7 +27,7 @@ TRIED = ("token", "token, by link", "token, by a linked folder", "token, by hard
 
 
 def willing(ground: Ground, **config: Any) -> Path:
-    """Have the agent be a CLI that sends whatever it can; where it writes what came of it."""
+    """Have the agent be a CLI that sends every file it can; where it writes the outcomes."""
     places = [ground.refused()[name] for name in TRIED] + [f"{ground.work}/plan.txt", "sub/deep plan.txt"]
     program, results = ground.folder / "claude", ground.folder / "results.json"
     stand_in = [sys.executable, str(Path(__file__).with_name("sending_cli.py")), json.dumps(places), str(results)]

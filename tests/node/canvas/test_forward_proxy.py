@@ -24,7 +24,7 @@ WAIT = 10.0
 
 
 class Client:
-    """Somebody of this machine who found the proxy's port, and may know its secret."""
+    """A program of this machine that found the proxy's port, and may know its secret."""
 
     def __init__(self, proxy: ForwardProxy) -> None:
         self.address = next(one for one in proxy.options() if one.startswith("--proxy-server=")).partition("=")[2]

@@ -378,7 +378,7 @@ def test_a_rule_for_what_runs_its_own_words_is_not(pattern: str) -> None:
 
 @pytest.mark.parametrize("line", _lines(ANY_FOLDERS))
 def test_a_script_that_depends_on_the_folder_is_named_with_what_does_not(line: str) -> None:
-    """Whoever asks chooses the folder."""
+    """The caller chooses the folder."""
     pattern, word, instead = line.split(": ")
 
     risk = assess_pattern(pattern)

@@ -171,7 +171,7 @@ def test_no_film_is_made_without_consent(blue: Environ) -> None:
     assert questions == ["film screen 0 for 2 s"]
 
 
-def test_a_film_of_a_screen_that_is_not_there_is_refused_before_anybody_is_asked(blue: Environ) -> None:
+def test_a_film_of_a_screen_that_is_not_there_is_refused_before_the_user_is_asked(blue: Environ) -> None:
     need("ffmpeg", package="ffmpeg")
 
     async def never(call: ToolCall, what: str) -> None:

@@ -26,7 +26,7 @@ async def register(proxy: Proxy) -> Answer:
     return await proxy.send("POST", "/v1/chat/sessions", {})
 
 
-def test_one_address_does_not_fill_the_proxy_for_everybody(proxies: Start) -> None:
+def test_one_address_does_not_fill_the_proxy_for_every_client(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(most_sessions=8, most_sessions_of_a_peer=5) as proxy:
             answers = [await register(proxy) for _ in range(20)]

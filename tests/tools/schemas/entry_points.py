@@ -1,6 +1,6 @@
 """A bomb sent to every entry point that takes a schema: `python -m tests.tools.schemas.entry_points NAME REDIS`.
 
-A process of its own with little memory: what goes wrong here harms nobody else.
+A process of its own with little memory: what goes wrong here harms no other test.
 Prints a line of JSON for each entry point.
 """
 

@@ -154,7 +154,7 @@ def test_what_a_file_said_is_remembered_in_the_next_turn() -> None:
     assert "report.pdf" in received
 
 
-def test_speech_without_anybody_to_write_it_down_is_said_to_be_unheard() -> None:
+def test_speech_without_a_transcriber_is_reported_as_untranscribed() -> None:
     assert "no transcription is configured" in prompt(("v.mp3", "audio/mpeg", b"ID3 speech"))
 
 

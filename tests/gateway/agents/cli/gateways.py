@@ -46,7 +46,7 @@ CALLER = Caller(
 STRANGER = msgspec.structs.replace(
     CALLER, grant=Grant(channel="local", account="main", to="room", sender=Sender(id="u2", name="Eve"))
 )
-"""Somebody who may write, and is not the owner."""
+"""A sender who may write, and is not the owner."""
 
 ANSWERS: dict[str, list[Any]] = {
     "claude": [

@@ -112,7 +112,7 @@ def _gather(turns: Iterator[tuple[str, list[str]]], tools: Tools, model: str) ->
     """From what the user said and what tools answered, in order."""
     prompt, results = "", list[str]()
     for whole, answers in turns:
-        text = whole.rpartition("</earlier>")[2]  # what was said before is told, not asked again
+        text = whole.rpartition("</earlier>")[2]  # earlier turns are context, not asked again
         if DIRECTIVE.search(text):
             prompt, results = text, []
         results += answers
@@ -164,7 +164,9 @@ def read_responses(body: Json) -> ModelRequest:
             elif str(item.get("type")).endswith("_call_output"):
                 yield "", [flat(item.get("output"))]
 
-    later = [tool for item in body.get("input") or [] for tool in item.get("tools") or []]  # told in the conversation
+    later = [
+        tool for item in body.get("input") or [] for tool in item.get("tools") or []
+    ]  # declared in the conversation
     tools: Tools = []
     for tool in [*(body.get("tools") or []), *later]:
         inner = tool.get("tools") or [] if tool.get("type") == "namespace" else [tool]

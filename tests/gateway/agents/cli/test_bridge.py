@@ -162,7 +162,7 @@ def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) ->
     assert prompts == ["Message: /deploy now", "/deploy now"]
 
 
-def test_gemini_is_not_shown_files_by_whoever_names_them(tmp_path: Path) -> None:
+def test_gemini_is_not_shown_files_that_a_message_names(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini")
     (tmp_path / "work" / "in here.txt").touch()
     text = r"@in\ here.txt, bob@in\ here.txt. and bob@example.com, @/etc/hostname @ @@ @\@"

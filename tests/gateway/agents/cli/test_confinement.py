@@ -1,4 +1,4 @@
-"""A run for somebody who is not the owner: what its CLI is started with, whatever its user has set up."""
+"""A run for a sender who is not the owner: what its CLI is started with, whatever its user has set up."""
 
 import json
 import os
@@ -260,7 +260,7 @@ CALLERS: list[tuple[str, Caller, bool]] = [
 
 
 @pytest.mark.parametrize(("caller", "confined"), [row[1:] for row in CALLERS], ids=[row[0] for row in CALLERS])
-def test_whoever_is_not_the_owner_by_the_grant_is_confined(tmp_path: Path, caller: Caller, confined: bool) -> None:
+def test_a_sender_who_is_not_the_owner_by_the_grant_is_confined(tmp_path: Path, caller: Caller, confined: bool) -> None:
     harness = CliHarness(tmp_path, "claude")
     harness.final(caller=caller)
     assert ("--tools=" in harness.called()["args"]) is confined

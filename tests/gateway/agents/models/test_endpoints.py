@@ -361,7 +361,7 @@ def test_a_provider_that_reads_slowly_is_waited_for() -> None:
     ids=["text", "anything else"],
 )
 def test_an_answer_without_an_end_is_given_up(piece: bytes, limit: str) -> None:
-    """Each delta holds the whole text: without a bound, one such answer stops the gateway for everybody."""
+    """Each delta holds the whole text: without a bound, one such answer stops the gateway for every client."""
     sent = 0
 
     async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,7 @@ def gateway(folder: Path, config: Json) -> Iterator[Served]:
 
 
 class Talker:
-    """A client of the gateway that remembers the events it heard."""
+    """A client of the gateway that remembers the events it received."""
 
     def __init__(self, client: GatewayClient) -> None:
         self.client = client

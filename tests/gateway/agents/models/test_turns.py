@@ -84,7 +84,7 @@ def test_calls_of_one_answer_go_together(api: str) -> None:
 
         async def meet(call: ToolCall) -> ToolResult:
             async with asyncio.timeout(10):
-                await arrived.wait()  # nobody gets past it alone
+                await arrived.wait()  # no call gets past it alone
             return text_result(f"met {call.arguments['who']}")
 
         calls = tuple(("meet", {"who": who}) for who in ("ann", "bob", "cid"))
@@ -268,7 +268,7 @@ def test_the_agent_is_reported_who_it_is(api: str, tmp_path: Any) -> None:
 
 @both
 def test_what_a_workspace_tells_its_agent_lies_in_the_workspace(api: str, tmp_path: Any) -> None:
-    """A repository that somebody else made may hold a link to any file of this machine."""
+    """A repository from another person may hold a link to any file of this machine."""
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "token.txt").write_text("a secret")

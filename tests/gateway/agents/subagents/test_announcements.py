@@ -1,4 +1,4 @@
-"""Results that are for a person: through the outbox of whatever channel they write on, once."""
+"""Results that are for a person: through the outbox of the channel they write on, once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ class Mailbox:
         self.news = asyncio.Event()
         self.is_open = True
         self.written = ""
-        """An answer that holds this was told by the agent itself."""
+        """An answer that holds this was sent by the agent itself."""
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         return bool(self.written) and self.written in (run.result.text or "")

@@ -59,7 +59,7 @@ def run(
 
 
 def _sent_off(key: str) -> Subagent:
-    """A sub-agent of `OWN`, for somebody who is not the owner."""
+    """A sub-agent of `OWN`, for a sender who is not the owner."""
     return Subagent(
         child_key=key, run_id="1", requester_key=OWN, grant=Grant(), task="look", created_at=1, started_at=1
     )

@@ -1,4 +1,4 @@
-"""Sub-agents through a real gateway: sent off, heard of, redirected, stopped, kept within limits, not forgotten."""
+"""Sub-agents through a real gateway: spawned, announced, redirected, stopped, kept within limits, not forgotten."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def settled(harness: World, child: str) -> dict[str, str]:
 
 
 def announced(harness: World, session: str, child: str) -> str:
-    """What the requester was told, once it was."""
+    """The announcement to the requester, once it is there."""
     assert settled(harness, child)["deliveryStatus"] == "delivered"
     assert comes(lambda: any("sub-agent" in text for text in harness.texts(session, "user")))
     return harness.texts(session, "user")[-1]
@@ -93,7 +93,7 @@ def test_the_requester_receives_only_when_those_below_have_ended(harness: World)
     (below,) = harness.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
 
     assert below["spawnDepth"] == 2
-    assert "from the depth" in received  # the child's answer to what it was told from below
+    assert "from the depth" in received  # the child's answer to its own child's announcement
 
 
 def test_limits_are_answers_a_model_can_read(harness: World) -> None:
@@ -140,7 +140,7 @@ def test_a_kill_stops_the_run_and_all_below_it(harness: World) -> None:
         assert (row["status"], row["hasActiveRun"]) == ("killed", False)
     (listed,) = harness.tool("agent:main:kill", "subagents", action="list")["runs"]
     assert (listed["status"], listed["error"], listed["deliveryStatus"]) == ("killed", "enough", "killed")
-    assert len(harness.texts("agent:main:kill", "user")) == 3  # nobody was told of the end of what they ended
+    assert len(harness.texts("agent:main:kill", "user")) == 3  # no requester is notified of a run it killed itself
 
 
 def test_a_new_order_takes_the_place_of_the_old(harness: World) -> None:
