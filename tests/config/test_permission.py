@@ -494,13 +494,13 @@ def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str
 
 
 @pytest.mark.parametrize(
-    ("name", "named"),
+    ("name", "path"),
     [("a_B-1$", "a_B-1$"), ("x" * 64, "x" * 64), ("x" * 65, "*"), ("a b", "*"), ("", "*"), ("ä", "*"), ("a.b", "*")],
 )
-def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, named: str) -> None:
+def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, path: str) -> None:
     with pytest.raises(ConfigChangeDenied) as refused:
         check_run_changes({}, {name: 1})
-    assert refused.value.paths == [named]
+    assert refused.value.paths == [path]
 
 
 DEFAULTS: list[tuple[str, Json, Json, bool]] = [

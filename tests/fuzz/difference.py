@@ -124,9 +124,11 @@ class Difference:
         for number in report.stopped:
             self._figures.stopped.append(Finding(shell, texts[number][0], "did not end"))
         if report.files:
-            self._who_made(shell, texts, report.files, locale=locale)
+            self._find_changing_text(shell, texts, report.files, locale=locale)
 
-    def _who_made(self, shell: str, texts: Sequence[tuple[str, ParseResult]], files: list[str], *, locale: str) -> None:
+    def _find_changing_text(
+        self, shell: str, texts: Sequence[tuple[str, ParseResult]], files: list[str], *, locale: str
+    ) -> None:
         for text, _ in texts:
             again = self._fence.run(Batch(shell, [os.fsencode(text)], alone=True, locale=locale))
             if again.files:

@@ -1,4 +1,4 @@
-"""Whatever strangers send, reading it raises nothing: one odd message must not deafen a channel."""
+"""Whatever strangers send, reading it raises nothing: one odd message must not stop a channel."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules by provider bind by who really answers: however its model is named, whoever steps in for it, whatever is
+"""Rules by provider bind by who really answers: however its model is named, whichever model replaces it, whatever is
 changed while it goes. A real gateway asks scripted models; what each was offered and what its calls came to says it."""
 
 import json

@@ -1,4 +1,4 @@
-"""Sound: speech heard on a real sound server, asked of a stand-in for ElevenLabs, and what a film hears."""
+"""Sound: speech played on a real sound server, requested from a fake ElevenLabs, and recorded in a film."""
 
 import asyncio
 import contextlib

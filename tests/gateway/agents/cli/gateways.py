@@ -144,13 +144,13 @@ class CliHarness:
         fields: dict[str, Any] = {"caller": CALLER, "session_key": "agent:main:main", "session_id": "s", **more}
         return Turn(run_id="r1", agent_id="main", prompt=prompt, **fields)
 
-    async def told(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
+    async def run_turn(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:
             return [event async for event in events]
 
     def run(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
         try:
-            return asyncio.run(self.told(prompt, **more))
+            return asyncio.run(self.run_turn(prompt, **more))
         finally:
             self.left = self.leftovers()
             self.folders.close()

@@ -328,7 +328,7 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.3}, *lines(*ANSWERS["gemini"])])
 
     async def scenario() -> Any:
-        return await asyncio.gather(harness.told("one"), harness.told("two"))
+        return await asyncio.gather(harness.run_turn("one"), harness.run_turn("two"))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     homes = {harness.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(harness.times_called)}

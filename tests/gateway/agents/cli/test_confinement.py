@@ -276,7 +276,7 @@ def test_a_folder_is_the_owners_to_choose(tmp_path: Path) -> None:
     assert [harness.called(number)["cwd"] == str(elsewhere) for number in (0, 1)] == [False, True]
 
 
-# ---- what a confined run is told, and what it leaves -----------------------------------------------------------------
+# ---- what a confined run is sent, and what it leaves -----------------------------------------------------------------
 
 
 def note_of(tmp_path: Path, make: Any) -> str:

@@ -223,7 +223,7 @@ def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex", [*lines(ANSWERS["codex"][0]), {"child": STAY}, {"sleep": 600}])
 
     async def scenario() -> None:
-        task = asyncio.ensure_future(harness.told())
+        task = asyncio.ensure_future(harness.run_turn())
         await until(harness.children)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -254,7 +254,7 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
 
     async def scenario() -> list[Any]:
-        return await asyncio.gather(*(harness.told() for _ in range(9)))
+        return await asyncio.gather(*(harness.run_turn() for _ in range(9)))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     assert harness.times_called == 9
