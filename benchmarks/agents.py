@@ -20,7 +20,7 @@ from typing import Any
 from gateway import ChatClient, model_settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, Talk, cpu_seconds, leave_nothing_behind, serving, talking
-from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say, say_conditions, say_table
 
 OURS, REAL = "ours", "real OpenClaw"
 TOKEN = "benchmark"
@@ -55,9 +55,9 @@ class Subject:
                 keys = [f"agent:main:s{n}" for n in range(SESSIONS)]
                 rpc.turn(keys[0])
                 sample["one s"] = statistics.median(rpc.turn(keys[0]) for _ in range(3))
-                begun, used = time.perf_counter(), cpu_seconds(child.process.pid)
+                start, used = time.perf_counter(), cpu_seconds(child.process.pid)
                 rpc.all_at_once(keys)
-                sample["fifty s"] = time.perf_counter() - begun
+                sample["fifty s"] = time.perf_counter() - start
                 sample["CPU ms a turn"] = 1000 * (cpu_seconds(child.process.pid) - used) / SESSIONS
                 sample["fifty/one"] = sample["fifty s"] / sample["one s"]
         return sample
@@ -66,16 +66,16 @@ class Subject:
     def _talking(self, milliseconds: float) -> Iterator[tuple[ChatClient, Child]]:
         model = (self.python, str(Path(__file__).parent / "peers" / "model.py"), str(milliseconds))
         with tempfile.TemporaryDirectory() as folder, talking(model, name="the model") as peer:
-            port, spoken = _free_port(), int(Talk(peer).read())
+            port, peer_port = _free_port(), int(Talk(peer).read())
             argv = tuple(word.replace("PORT", str(port)) for word in self.argv)
-            with serving(argv, name=self.name, extra=_settings(folder, port, spoken)) as child:
+            with serving(argv, name=self.name, extra=_settings(folder, port, peer_port)) as child:
                 rpc = _hello(port, child)
                 yield rpc, child
                 rpc.close()
 
 
 def _hello(port: int, child: Child) -> ChatClient:
-    """A client that has been let in, as soon as that is possible."""
+    """A connected client, as soon as the gateway accepts one."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {
@@ -113,9 +113,9 @@ def _free_port() -> int:
         return port
 
 
-def _subjects(asked: Options) -> list[Subject]:
-    turns = QUICK_TURNS if asked.quick else TURNS
-    python = str(asked.venv / "bin" / "python")
+def _subjects(options: Options) -> list[Subject]:
+    turns = QUICK_TURNS if options.quick else TURNS
+    python = str(options.venv / "bin" / "python")
     furnished = str(Path(__file__).parent / "peers" / "furnished.py")
     ours = (python, furnished, str(TOOLS), "gateway", "--port", "PORT")
     found = [Subject(name=OURS, argv=ours, turns=turns, python=python)]
@@ -130,12 +130,12 @@ def _subjects(asked: Options) -> list[Subject]:
 
 def main() -> int:
     leave_nothing_behind()
-    asked = options("agents", __doc__ or "", rounds=3, quick_rounds=1)
-    say_conditions(asked)
+    options = read_options("agents", __doc__ or "", rounds=3, quick_rounds=1)
+    say_conditions(options)
     figures = Figures()
-    subjects = _subjects(asked)
+    subjects = _subjects(options)
     turns = [Turn(subject=each.name, take=each.take) for each in subjects]
-    interleave("agents", turns, rounds=asked.rounds, figures=figures)
+    interleave("agents", turns, rounds=options.rounds, figures=figures)
     rows = [[each.name, *(number(figures.median(each.name, name)) for name in FIGURES)] for each in subjects]
     say_table(f"a turn with {TOOLS} tools; {SESSIONS} sessions at once", ["", *FIGURES], rows)
     ratios: Ratios = {OURS: {name: figures.ratio(name, of=OURS, to=REAL) for name in FIGURES[:3]}}
@@ -144,7 +144,7 @@ def main() -> int:
         Target(what="turn", unit="of the real one", measured=ratios[OURS]["overhead ms"], at_most=1 / 20),
         Target(what=f"{SESSIONS} sessions at once", unit="x one turn", measured=at_once, at_most=1.3),
     ]
-    return conclude(asked, figures, ratios, targets)
+    return conclude(options, figures, ratios, targets)
 
 
 if __name__ == "__main__":

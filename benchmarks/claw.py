@@ -12,7 +12,7 @@ import wire
 from gateway import TOKEN, Gateway, _hello, free_port, settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import ChildFailed, Talk, leave_nothing_behind, resident_mib, serving, talking
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 from stdio import UNUSABLE, Bare
 from subjects import BARE, NotInstalled, ours_command, ours_python
 
@@ -38,7 +38,7 @@ class Start:
             wire.check_opening(talk.ask(wire.stdio_opening()), of=OURS)
             talk.send(wire.stdio_opened())
             listed = json.loads(talk.ask(line(2, "tools/list", {})))
-            seen = time.perf_counter()
+            listed_at = time.perf_counter()
             self._call(talk, 3)
             called = time.perf_counter()
             for id in range(LATER):
@@ -48,7 +48,7 @@ class Start:
         if len(listed["result"]["tools"]) != TOOLS:
             raise wire.WrongAnswer(f"{OURS} listed {len(listed['result']['tools'])} tools")
         return {
-            "list ms": 1000 * (seen - child.started),
+            "list ms": 1000 * (listed_at - child.started),
             "first tool ms": 1000 * (called - child.started),
             "later ms": 1000 * later,
             "RSS MiB": memory,
@@ -62,8 +62,8 @@ class Start:
             raise wire.WrongAnswer(str(answer))
 
 
-def measure(asked: Options, figures: Figures) -> None:
-    openclaw = Path(ours_command(asked.venv))
+def measure(options: Options, figures: Figures) -> None:
+    openclaw = Path(ours_command(options.venv))
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         gateway = Gateway(name="gateway", argv=(str(openclaw), "gateway", "--port", str(port)), calls=0)
@@ -76,17 +76,19 @@ def measure(asked: Options, figures: Figures) -> None:
                 "REMOTECLAW_SIDE_EFFECTS_FILE": os.devnull,
             }
             start = Start(command=str(openclaw.with_name(OURS)), settings=environment)
-            floor = Turn(subject=BARE, take=Bare(python=ours_python(asked.venv)).take)
-            interleave("cold start", [floor, Turn(subject=OURS, take=start.take)], rounds=asked.rounds, figures=figures)
+            floor = Turn(subject=BARE, take=Bare(python=ours_python(options.venv)).take)
+            interleave(
+                "cold start", [floor, Turn(subject=OURS, take=start.take)], rounds=options.rounds, figures=figures
+            )
 
 
 def main() -> int:
-    asked = options("claw", __doc__ or "", rounds=21, quick_rounds=5)
+    options = read_options("claw", __doc__ or "", rounds=21, quick_rounds=5)
     figures = Figures()
     leave_nothing_behind()
     try:
-        say_conditions(asked)
-        measure(asked, figures)
+        say_conditions(options)
+        measure(options, figures)
     except (NotInstalled, ChildFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
@@ -108,7 +110,7 @@ def main() -> int:
         Target(what="initialize and tools/list", unit="x floor", measured=own["list / floor"], at_most=3),
         Target(what="first tool answered", unit="x floor", measured=own["first tool / floor"], at_most=12),
     ]
-    return conclude(asked, figures, ratios, targets)
+    return conclude(options, figures, ratios, targets)
 
 
 if __name__ == "__main__":

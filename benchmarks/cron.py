@@ -93,7 +93,7 @@ class Bench:
         await self.store.write(partial(insert, rows))
         assert now_ms() < due, "the jobs were not stored before their time"
         self.methods.scheduler.wake()
-        names, used = {made["id"] for made in rows}, time.process_time()
+        names, used = {job["id"] for job in rows}, time.process_time()
         while not names <= self.ended.keys():
             self._news.clear()
             await self._news.wait()

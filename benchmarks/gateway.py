@@ -20,7 +20,7 @@ from pathlib import Path
 
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, Talk, leave_nothing_behind, resident_mib, serving, talking
-from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say, say_conditions, say_table
 
 OURS, REAL = "ours", "real OpenClaw"
 TOKEN = "benchmark"
@@ -153,9 +153,9 @@ class ChatClient(RpcClient):
 
     def turn(self, key: str) -> float:
         """Seconds from sending a message to its final answer."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.all_at_once([key])
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def all_at_once(self, keys: list[str]) -> None:
         waiting = set()
@@ -175,7 +175,7 @@ class ChatClient(RpcClient):
 
 
 def _hello(port: int, child: Child) -> ChatClient:
-    """A client that has been let in, as soon as that is possible."""
+    """A connected client, as soon as the gateway accepts one."""
     deadline = time.monotonic() + START_LIMIT
     client = {"id": "gateway-client", "version": "1", "platform": "linux", "mode": "backend"}
     connect = {
@@ -196,9 +196,9 @@ def _hello(port: int, child: Child) -> ChatClient:
 
 
 def _timed(rpc: RpcClient, method: str, params: object = None) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     rpc.ask(method, params)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def model_settings(model: int) -> dict[str, object]:
@@ -230,14 +230,14 @@ def free_port() -> int:
         return port
 
 
-def _gateways(asked: Options) -> list[Gateway]:
-    calls = QUICK_CALLS if asked.quick else CALLS
-    ours = (str(asked.venv / "bin" / "openclaw"), "gateway", "--port", "PORT")
+def _gateways(options: Options) -> list[Gateway]:
+    calls = QUICK_CALLS if options.quick else CALLS
+    ours = (str(options.venv / "bin" / "openclaw"), "gateway", "--port", "PORT")
     found = [Gateway(name=OURS, argv=ours, calls=calls)]
     folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
     if folder and node:
         real = (node, str(Path(folder) / "openclaw.mjs"), "gateway", "run")
-        python = str(asked.venv / "bin" / "python")
+        python = str(options.venv / "bin" / "python")
         found.append(Gateway(name=REAL, argv=real, calls=calls, python=python))
     else:
         say(f"  {REAL} is left out: set OPENCLAW_REAL and OPENCLAW_NODE")
@@ -246,12 +246,12 @@ def _gateways(asked: Options) -> list[Gateway]:
 
 def main() -> int:
     leave_nothing_behind()
-    asked = options("gateway", __doc__ or "", rounds=5, quick_rounds=1)
-    say_conditions(asked)
+    options = read_options("gateway", __doc__ or "", rounds=5, quick_rounds=1)
+    say_conditions(options)
     figures = Figures()
-    gateways = _gateways(asked)
+    gateways = _gateways(options)
     turns = [Turn(subject=gateway.name, take=gateway.take) for gateway in gateways]
-    interleave("gateway", turns, rounds=asked.rounds, figures=figures)
+    interleave("gateway", turns, rounds=options.rounds, figures=figures)
     rows = [[each.name, *(number(figures.median(each.name, name)) for name in FIGURES)] for each in gateways]
     say_table("gateway", ["", *FIGURES], rows)
     ratios: Ratios = {OURS: {name: figures.ratio(name, of=OURS, to=REAL) for name in FIGURES}}
@@ -264,7 +264,7 @@ def main() -> int:
         Target(what="chat.send to final", unit="of the real one", measured=ratios[OURS]["turn ms"], at_most=1 / 20),
         Target(what="idle memory", unit="MiB", measured=figures.median(OURS, "idle MiB"), at_most=65),
     ]
-    return conclude(asked, figures, ratios, targets)
+    return conclude(options, figures, ratios, targets)
 
 
 if __name__ == "__main__":

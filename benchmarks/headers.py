@@ -16,7 +16,7 @@ from pathlib import Path
 from load import SOCKET_LIMIT
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, ChildFailed, Talk, leave_nothing_behind, resident_mib, talking
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 from subjects import SOURCES, NotInstalled, ours_command, ours_python
 
 ATTACKERS = 50
@@ -66,20 +66,20 @@ class Wait:
                 argv = (self.python, str(SOURCES / "attackers.py"), *words)
                 Talk(stack.enter_context(talking(argv, name=self.form))).read()
                 time.sleep(SETTLE)
-            asked = self._ask()
+            samples = self._ask()
             after = resident_mib(self.server.child.process.pid)
-        taken, worked = sorted(waited for waited, _ in asked), sorted(work for _, work in asked)
+        waits, worked = sorted(waited for waited, _ in samples), sorted(work for _, work in samples)
         return {
-            "p50 ms": taken[len(taken) // 2],
-            "p99 ms": taken[int(len(taken) * 0.99)],
+            "p50 ms": waits[len(waits) // 2],
+            "p99 ms": waits[int(len(waits) * 0.99)],
             "work p99 ms": worked[int(len(worked) * 0.99)],
-            "longest ms": taken[-1],
+            "longest ms": waits[-1],
             "MiB more": max(0.0, after - before),
         }
 
     def _ask(self) -> list[tuple[float, float]]:
         """Milliseconds waited, and those of the server's work meanwhile, of each request."""
-        taken = []
+        samples = []
         pid = self.server.child.process.pid
         spent = Path(f"/proc/{pid}/task/{pid}/schedstat")
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=10 * SOCKET_LIMIT) as wire:
@@ -91,20 +91,20 @@ class Wait:
                 wire.sendall(self.server.request)
                 answer = wire.recv(1 << 16)
                 waited = 1000 * (time.perf_counter() - began)
-                taken.append((waited, (int(spent.read_text().split()[0]) - before) / 1e6))
+                samples.append((waited, (int(spent.read_text().split()[0]) - before) / 1e6))
                 if b" 200 " not in answer[:16]:
                     raise ChildFailed(f"{self.server.name} said {answer[:80]!r}")
                 time.sleep(PAUSE)
-        return taken
+        return samples
 
 
-def start(name: str, asked: Options, stack: ExitStack) -> Server:
+def start(name: str, options: Options, stack: ExitStack) -> Server:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     extra = {"OPENCLAW_STATE_DIR": str(folder), "OPENCLAW_PROXY_AUDIT": "off"}
-    words = (ours_command(asked.venv), name, "--port", "0")
+    words = (ours_command(options.venv), name, "--port", "0")
     child = stack.enter_context(talking(words, name=name, extra=extra))
-    said = Talk(child).read().decode().split()
-    address = next(word for word in said if word.startswith("http"))
+    words_printed = Talk(child).read().decode().split()
+    address = next(word for word in words_printed if word.startswith("http"))
     port = int(address.split(":")[2].partition("/")[0])
     token = (folder / "mcp-token.txt").read_text() if name == "node" else ""
     path = "/" if token else "/health"
@@ -121,12 +121,12 @@ def keep_a_processor_free() -> tuple[str, ...]:
     return (str(first),)
 
 
-def measure(asked: Options, figures: Figures) -> None:
-    seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
-    python = ours_python(asked.venv)
+def measure(options: Options, figures: Figures) -> None:
+    seconds = QUICK_SECONDS if options.quick else SAMPLE_SECONDS
+    python = ours_python(options.venv)
     attackers = keep_a_processor_free()
     with ExitStack() as stack:
-        servers = [start(name, asked, stack) for name in SERVERS]
+        servers = [start(name, options, stack) for name in SERVERS]
         turns = [
             Turn(
                 subject=f"{server.name}: {form}",
@@ -135,7 +135,7 @@ def measure(asked: Options, figures: Figures) -> None:
             for server in servers
             for form in (CALM, *FORMS)
         ]
-        interleave("waiting", turns, rounds=asked.rounds, figures=figures)
+        interleave("waiting", turns, rounds=options.rounds, figures=figures)
 
 
 def ratios_of(figures: Figures) -> Ratios:
@@ -170,18 +170,18 @@ def targets_of(ratios: Ratios) -> list[Target]:
 
 
 def main() -> int:
-    asked = options("headers", __doc__ or "", rounds=5, quick_rounds=3)
+    options = read_options("headers", __doc__ or "", rounds=5, quick_rounds=3)
     figures = Figures()
     leave_nothing_behind()
     try:
-        say_conditions(asked)
-        measure(asked, figures)
+        say_conditions(options)
+        measure(options, figures)
     except (NotInstalled, ChildFailed, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     ratios = ratios_of(figures)
     say_waiting(figures, ratios)
-    return conclude(asked, figures, ratios, targets_of(ratios))
+    return conclude(options, figures, ratios, targets_of(ratios))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import wire
 from load import Endpoint, Load, LoadFailed, await_listening, free_port, need_wrk, nothing
 from measure import Figures, Ratios, Turn, interleave
 from processes import ChildFailed, leave_nothing_behind, serving
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 from subjects import HELLO, OURS, SDK, NotInstalled, Subject, http_subjects
 
 CONNECTIONS = (1, 16, 64)
@@ -51,9 +51,9 @@ def _echoed(body: bytes, *, of: str) -> None:
     wire.check_calls([body], of=of)
 
 
-def measure(subjects: list[Subject], asked: Options, figures: Figures) -> list[str]:
+def measure(subjects: list[Subject], options: Options, figures: Figures) -> list[str]:
     """All endpoints under all loads; returns the endpoints' names in order."""
-    seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
+    seconds = QUICK_SECONDS if options.quick else SAMPLE_SECONDS
     with ExitStack() as servers:
         endpoints = [endpoint for subject in subjects for endpoint in start(subject, servers)]
         turns = [
@@ -64,7 +64,7 @@ def measure(subjects: list[Subject], asked: Options, figures: Figures) -> list[s
             for count in CONNECTIONS
             for endpoint in endpoints
         ]
-        interleave("calls", turns, rounds=asked.rounds, figures=figures)
+        interleave("calls", turns, rounds=options.rounds, figures=figures)
     return [endpoint.name for endpoint in endpoints]
 
 
@@ -114,21 +114,21 @@ def targets_of(ratios: Ratios) -> list[Target]:
 
 
 def main() -> int:
-    asked = options("http", (__doc__ or "").split("\n", 1)[0], rounds=5, quick_rounds=3)
+    options = read_options("http", (__doc__ or "").split("\n", 1)[0], rounds=5, quick_rounds=3)
     figures = Figures()
     leave_nothing_behind()
     try:
         need_wrk()
-        subjects = http_subjects(asked.venv)
-        say_conditions(asked)
-        names = measure(subjects, asked, figures)
+        subjects = http_subjects(options.venv)
+        say_conditions(options)
+        names = measure(subjects, options, figures)
     except (NotInstalled, ChildFailed, LoadFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     ratios = ratios_of(figures, names)
     say_throughput(figures, ratios)
     say_cost(figures, names)
-    return conclude(asked, figures, ratios, targets_of(ratios))
+    return conclude(options, figures, ratios, targets_of(ratios))
 
 
 if __name__ == "__main__":

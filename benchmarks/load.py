@@ -66,16 +66,16 @@ class Load:
 
     def take(self) -> Sample:
         before = sum(map(cpu_seconds, self.endpoint.groups))
-        seen = self.run()
+        report = self.run()
         spent = sum(map(cpu_seconds, self.endpoint.groups)) - before
-        if seen["status"] or seen["socket"] or seen["timeout"] or not seen["requests"]:
-            raise LoadFailed(f"{self.endpoint.name} at {self.connections} connections: {seen}")
+        if report["status"] or report["socket"] or report["timeout"] or not report["requests"]:
+            raise LoadFailed(f"{self.endpoint.name} at {self.connections} connections: {report}")
         self.endpoint.check()
         figures = {
-            "/s": 1e6 * seen["requests"] / seen["us"],
-            "p50 ms": seen["p50_us"] / 1000,
-            "p99 ms": seen["p99_us"] / 1000,
-            "CPU us": 1e6 * spent / seen["requests"],
+            "/s": 1e6 * report["requests"] / report["us"],
+            "p50 ms": report["p50_us"] / 1000,
+            "p99 ms": report["p99_us"] / 1000,
+            "CPU us": 1e6 * spent / report["requests"],
         }
         memory = {"RSS MiB": sum(map(resident_mib, self.endpoint.groups))} if self.memory else {}
         return {f"{self.connections}: {name}": value for name, value in figures.items()} | memory
@@ -96,10 +96,10 @@ class Load:
             if meanwhile is not None:
                 meanwhile(child)
             child.exited(within=self.seconds + SOCKET_LIMIT)  # silent until then, which reading alone would not bear
-            said = Talk(child).rest().decode()
-            lines = [line for line in said.splitlines() if line.startswith("{")]
+            output = Talk(child).rest().decode()
+            lines = [line for line in output.splitlines() if line.startswith("{")]
             if not lines:
-                raise child.failed(f"reported nothing: {said[-300:]}")
+                raise child.failed(f"reported nothing: {output[-300:]}")
         report: dict[str, int] = json.loads(lines[-1])
         return report
 

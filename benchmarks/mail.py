@@ -72,9 +72,9 @@ async def pour(url: str, rate: float, seconds: float, names: list[str]) -> list[
 
     async with client(url) as a, client(url) as b, client(url) as c, client(url) as d:
         links = (a, b, c, d)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for index in range(int(rate * seconds)):
-            due = begun + index / rate
+            due = start + index / rate
             late = due - time.perf_counter()
             if late > 0.001:
                 await asyncio.sleep(late)
@@ -99,7 +99,7 @@ async def texts(link: GatewayClient, name: str) -> list[Any]:
         before = {"before": page[0]["id"]}
 
 
-def shown(waits: list[float]) -> str:
+def quantiles(waits: list[float]) -> str:
     ordered = sorted(waits)
     at = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000 for share in (0.5, 0.99)]
     return f"acknowledged after {at[0]:.1f} ms (median), {at[1]:.1f} ms (p99), {ordered[-1] * 1000:.0f} ms at most"
@@ -108,16 +108,18 @@ def shown(waits: list[float]) -> str:
 async def unanswered(url: str, pid: int, rate: float, seconds: float) -> bool:
     used = processor(pid)
     names = [f"#room{number}" for number in range(CONVERSATIONS)]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     waits = await pour(url, rate, seconds, names)
-    took, used = time.perf_counter() - begun, processor(pid) - used
+    took, used = time.perf_counter() - start, processor(pid) - used
     total, lost, disorder = int(rate * seconds), 0, 0
     async with client(url) as link:
         for name in names:
-            seen = [int(message["text"].rsplit(" ", 1)[1]) for message in await texts(link, name)]
-            lost += (total + CONVERSATIONS - 1 - names.index(name)) // CONVERSATIONS - len(set(seen))
-            disorder += seen != sorted(set(seen))
-    print(f"{total} messages in {took:.1f} s ({total / took:.0f} a second), {len(waits)} acknowledged, {shown(waits)}")
+            numbers = [int(message["text"].rsplit(" ", 1)[1]) for message in await texts(link, name)]
+            lost += (total + CONVERSATIONS - 1 - names.index(name)) // CONVERSATIONS - len(set(numbers))
+            disorder += numbers != sorted(set(numbers))
+    print(
+        f"{total} messages in {took:.1f} s ({total / took:.0f} a second), {len(waits)} acknowledged, {quantiles(waits)}"
+    )
     print(f"lost {lost}, conversations out of order or with doubles {disorder}")
     print(f"processor time of the gateway: {used / total * 1e6:.0f} µs a message")
     return lost == 0 and disorder == 0 and len(waits) == total and took < seconds * 1.1
@@ -127,20 +129,22 @@ async def answered(url: str, rate: float, seconds: float) -> bool:
     names = [f"chat{number}" for number in range(CONVERSATIONS)]
     total = int(rate * seconds)
     waits = await pour(url, rate, seconds, names)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     async with client(url) as link:
         while True:
             pages = [await texts(link, name) for name in names]
             answers = sum(message["fromMe"] for page in pages for message in page)
-            if answers >= total or time.perf_counter() - begun > SETTLE:
+            if answers >= total or time.perf_counter() - start > SETTLE:
                 break
             await asyncio.sleep(0.5)
-    settled = time.perf_counter() - begun
+    settled = time.perf_counter() - start
     disorder = 0
     for page in pages:
-        said = [int(m["text"].rsplit(" ", 1)[1]) for m in page if m["fromMe"]]
-        disorder += said != sorted(set(said))
-    print(f"answered: {total} at {rate:g} a second, {answers} answers, the last {settled:.1f} s after; {shown(waits)}")
+        numbers = [int(m["text"].rsplit(" ", 1)[1]) for m in page if m["fromMe"]]
+        disorder += numbers != sorted(set(numbers))
+    print(
+        f"answered: {total} at {rate:g} a second, {answers} answers, the last {settled:.1f} s after; {quantiles(waits)}"
+    )
     print(f"lost {total - answers}, conversations out of order or with doubles {disorder}")
     return answers == total and disorder == 0
 

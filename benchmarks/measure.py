@@ -33,9 +33,9 @@ class Figures:
     rushed: int = 0
 
     def note(self, subject: str, sample: Sample) -> None:
-        kept = self.by_subject.setdefault(subject, {})
+        figures = self.by_subject.setdefault(subject, {})
         for name, value in sample.items():
-            kept.setdefault(name, []).append(value)
+            figures.setdefault(name, []).append(value)
 
     def median(self, subject: str, name: str) -> float | None:
         values = self.by_subject.get(subject, {}).get(name)

@@ -15,7 +15,7 @@ from pathlib import Path
 import wire
 from measure import Figures, Sample, Turn, calm, interleave
 from processes import Child, ChildFailed, Talk, leave_nothing_behind, resident_mib, serving, talking
-from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say, say_conditions, say_table
 from subjects import HELLO, HERE, NotInstalled, http_subjects
 
 CALLERS = 8
@@ -62,11 +62,11 @@ class Load:
         }
         words = ("-t1", f"-c{CALLERS}", f"-d{self.seconds}s", "-s", str(HERE / "call.lua"))
         with talking(("wrk", *words, f"http://127.0.0.1:{self.port}/"), name="wrk", extra=settings) as child:
-            said = Talk(child).rest().decode()
-        seen = json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
-        if seen["status"] or seen["socket"] or seen["timeout"] or not seen["requests"]:
-            raise LoadFailed(f"{self.name}: {seen}")
-        return {"/s": 1e6 * seen["requests"] / seen["us"], "p50 ms": seen["p50_us"] / 1000}
+            output = Talk(child).rest().decode()
+        report = json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+        if report["status"] or report["socket"] or report["timeout"] or not report["requests"]:
+            raise LoadFailed(f"{self.name}: {report}")
+        return {"/s": 1e6 * report["requests"] / report["us"], "p50 ms": report["p50_us"] / 1000}
 
 
 def tool_call(token: str, name: str = "device.info") -> wire.Post:
@@ -142,14 +142,14 @@ class Shots:
     post: wire.Post
 
     def take(self) -> Sample:
-        taken = []
+        samples = []
         for _ in range(SHOTS):
             began = time.perf_counter()
             answer = ask(self.port, self.post)
-            taken.append(1000 * (time.perf_counter() - began))
+            samples.append(1000 * (time.perf_counter() - began))
             if b'"image"' not in answer:
                 raise LoadFailed(f"screen.snapshot brought no picture: {answer[-300:]!r}")
-        return {"snapshot ms": statistics.median(taken)}
+        return {"snapshot ms": statistics.median(samples)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class Pictures:
         return {"snapshot ms": statistics.median(float(self.talk.ask(b"\n")) for _ in range(SHOTS))}
 
 
-def measure_snapshots(asked: Options, figures: Figures) -> None:
+def measure_snapshots(options: Options, figures: Figures) -> None:
     """screen.snapshot of a screen of 1280x800, beside capture and encoding alone."""
     xvfb = shutil.which("Xvfb")
     if xvfb is None:
@@ -174,23 +174,23 @@ def measure_snapshots(asked: Options, figures: Figures) -> None:
         display = {"DISPLAY": f":{screen.read().decode().strip()}"}
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         port = free_port()
-        argv = (str(asked.venv / "bin" / "openclaw"), "node", "--state-dir", str(state), "--port", str(port))
+        argv = (str(options.venv / "bin" / "openclaw"), "node", "--state-dir", str(state), "--port", str(port))
         node = stack.enter_context(serving(argv, name=NODE, extra=display))
         first_answer(node, port, state / "mcp-token.txt")
         post = tool_call((state / "mcp-token.txt").read_text(), "screen.snapshot")
-        python = (str(asked.venv / "bin" / "python"), "-c", PHOTOGRAPH)
+        python = (str(options.venv / "bin" / "python"), "-c", PHOTOGRAPH)
         alone = Talk(stack.enter_context(talking(python, name=PICTURE, extra=display)))
         turns = [
             Turn(subject=PICTURE, take=Pictures(talk=alone).take),
             Turn(subject=NODE, take=Shots(port=port, post=post).take),
         ]
-        interleave("snapshots", turns, rounds=asked.rounds, figures=figures)
+        interleave("snapshots", turns, rounds=options.rounds, figures=figures)
 
 
-def measure(asked: Options, figures: Figures) -> float:
+def measure(options: Options, figures: Figures) -> float:
     """All of it; returns the memory at rest in MiB."""
-    seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
-    argv = (str(asked.venv / "bin" / "openclaw"), "node")
+    seconds = QUICK_SECONDS if options.quick else SAMPLE_SECONDS
+    argv = (str(options.venv / "bin" / "openclaw"), "node")
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         port = free_port()
@@ -199,7 +199,7 @@ def measure(asked: Options, figures: Figures) -> float:
         first_answer(node, port, state / "mcp-token.txt")
         time.sleep(IDLE_SECONDS)
         idle = resident_mib(node.process.pid)
-        hello = next(subject for subject in http_subjects(asked.venv) if subject.name == HELLO)
+        hello = next(subject for subject in http_subjects(options.venv) if subject.name == HELLO)
         hello_port = free_port()
         floor = stack.enter_context(serving((*hello.argv, str(hello_port)), name=FLOOR))
         get = wire.Post(label="GET", method="GET", headers=(), body=b"")
@@ -210,13 +210,13 @@ def measure(asked: Options, figures: Figures) -> float:
             Load(name=NODE, port=port, post=post, seconds=seconds),
         ]
         turns = [Turn(subject=load.name, take=load.take) for load in loads]
-        interleave("calls", turns, rounds=asked.rounds, figures=figures)
-        python = str(asked.venv / "bin" / "python")
+        interleave("calls", turns, rounds=options.rounds, figures=figures)
+        python = str(options.venv / "bin" / "python")
         starts = [
             Turn(subject=PASS, take=Bare(python=python).take),
             Turn(subject=NODE, take=Start(argv=argv, state=state).take),
         ]
-        interleave("starts", starts, rounds=max(5, asked.rounds), figures=figures)
+        interleave("starts", starts, rounds=max(5, options.rounds), figures=figures)
     return idle
 
 
@@ -232,16 +232,16 @@ def _await(child: Child, port: int, post: wire.Post) -> None:
 
 
 def main() -> int:
-    asked = options("node", __doc__ or "", rounds=5, quick_rounds=3)
+    options = read_options("node", __doc__ or "", rounds=5, quick_rounds=3)
     figures = Figures()
     leave_nothing_behind()
     try:
         if shutil.which("wrk") is None:
             raise LoadFailed("wrk, the load generator, is not installed: apt-get install wrk")
-        say_conditions(asked)
+        say_conditions(options)
         calm()
-        idle = measure(asked, figures)
-        measure_snapshots(asked, figures)
+        idle = measure(options, figures)
+        measure_snapshots(options, figures)
     except (NotInstalled, ChildFailed, LoadFailed) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
@@ -259,7 +259,7 @@ def main() -> int:
         Target(what="memory at rest", unit="MiB", measured=idle, at_most=60),
     ]
     return conclude(
-        asked, figures, {NODE: {"calls / hello": calls, "start / pass": start, "picture / snapshot": share}}, targets
+        options, figures, {NODE: {"calls / hello": calls, "start / pass": start, "picture / snapshot": share}}, targets
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from gateway import ANSWER_LIMIT, OURS, REAL, RETRY_PAUSE, START_LIMIT, TOKEN, RpcClient, free_port, settings
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import Child, leave_nothing_behind, serving
-from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say, say_conditions, say_table
 
 CALLS, QUICK_CALLS = 300, 50
 PICTURE = 1 << 20  # characters: about what a screen of 1280x800 comes to as a PNG in base64
@@ -103,17 +103,17 @@ class Bench:
             "nodeId": self.node_id, "command": COMMAND, "params": {"bins": ["sh"]}, "timeoutMs": 30_000,
             "idempotencyKey": str(uuid.uuid4()),
         }  # fmt: skip
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.operator.say("node.invoke", order)
         request = self.node.event("node.invoke.request")
         result = {"id": request["id"], "nodeId": self.node_id, "ok": True, "payloadJSON": payload}
         self.node.say("node.invoke.result", result)
         answer = self.operator.answer()
-        taken = time.perf_counter() - begun
+        elapsed = time.perf_counter() - start
         if answer["payload"] != json.loads(payload):
             raise ConnectionError("the payload came back changed")
         self.node.answer()
-        return taken
+        return elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +130,9 @@ class Started:
         connect = {"minProtocol": 4, "maxProtocol": 4, "client": client, "role": "operator", "scopes": SCOPES}
         return joined(self.port, self.child, lambda _: connect | {"auth": {"token": TOKEN}})
 
-    def bench(self, stack: ExitStack, asked: Options) -> Bench:
+    def bench(self, stack: ExitStack, options: Options) -> Bench:
         operator = self.operator()
-        node = joined(self.port, self.child, lambda challenge: introduced(asked, challenge, self.folder))
+        node = joined(self.port, self.child, lambda challenge: introduced(options, challenge, self.folder))
         stack.callback(operator.close)
         stack.callback(node.close)
         operator.say("node.pair.list", {})
@@ -141,7 +141,7 @@ class Started:
             operator.answer()
         operator.say("node.list", {})
         node_id = operator.answer()["nodes"][0]["nodeId"]
-        calls = QUICK_CALLS if asked.quick else CALLS
+        calls = QUICK_CALLS if options.quick else CALLS
         return Bench(name=self.name, operator=operator, node=node, node_id=node_id, calls=calls)
 
 
@@ -156,7 +156,7 @@ def started(stack: ExitStack, name: str, argv: tuple[str, ...]) -> Started:
 
 
 def joined(port: int, child: Child, introduce: Any) -> Peer:
-    """A peer that has been let in, as soon as that is possible."""
+    """A connected peer, as soon as the gateway accepts one."""
     deadline = time.monotonic() + START_LIMIT
     while True:
         peer = None
@@ -172,18 +172,18 @@ def joined(port: int, child: Child, introduce: Any) -> Peer:
         time.sleep(RETRY_PAUSE)
 
 
-def introduced(asked: Options, challenge: Any, folder: str) -> Any:
-    words = [str(asked.venv / "bin" / "python"), "-c", INTRODUCE, json.dumps([challenge, TOKEN, folder, COMMAND])]
-    done = subprocess.run(words, capture_output=True, check=True, timeout=ANSWER_LIMIT)
-    return json.loads(done.stdout)
+def introduced(options: Options, challenge: Any, folder: str) -> Any:
+    words = [str(options.venv / "bin" / "python"), "-c", INTRODUCE, json.dumps([challenge, TOKEN, folder, COMMAND])]
+    result = subprocess.run(words, capture_output=True, check=True, timeout=ANSWER_LIMIT)
+    return json.loads(result.stdout)
 
 
 def main() -> int:
     leave_nothing_behind()
-    asked = options("nodes", __doc__ or "", rounds=7, quick_rounds=2)
-    say_conditions(asked)
+    options = read_options("nodes", __doc__ or "", rounds=7, quick_rounds=2)
+    say_conditions(options)
     figures = Figures()
-    subjects = {OURS: (str(asked.venv / "bin" / "openclaw"), "gateway", "--port", "PORT")}
+    subjects = {OURS: (str(options.venv / "bin" / "openclaw"), "gateway", "--port", "PORT")}
     folder, node = os.environ.get("OPENCLAW_REAL"), os.environ.get("OPENCLAW_NODE")
     if folder and node:
         subjects[REAL] = (node, str(Path(folder) / "openclaw.mjs"), "gateway", "run")
@@ -192,15 +192,15 @@ def main() -> int:
     with ExitStack() as stack:
         gateways = [started(stack, name, argv) for name, argv in subjects.items()]
         # Only now: a client that is not looked after while the other one starts would be taken for gone.
-        benches = [gateway.bench(stack, asked) for gateway in gateways]
+        benches = [gateway.bench(stack, options) for gateway in gateways]
         turns = [Turn(subject=bench.name, take=bench.take) for bench in benches]
-        interleave("nodes", turns, rounds=asked.rounds, figures=figures)
+        interleave("nodes", turns, rounds=options.rounds, figures=figures)
     rows = [[name, *(number(figures.median(name, figure)) for figure in FIGURES)] for name in subjects]
     say_table("node.invoke, one at a time", ["", *FIGURES], rows)
     ratios: Ratios = {OURS: {name: figures.ratio(name, of=OURS, to=REAL) for name in FIGURES}}
     invoke = ratios[OURS]["invoke ms"]
     targets = [Target(what="node.invoke round trip", unit="of the real one", measured=invoke, at_most=1 / 3)]
-    return conclude(asked, figures, ratios, targets)
+    return conclude(options, figures, ratios, targets)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from measure import Figures, Ratios, Sample, Turn, interleave
 from node import PASS, Bare
 from processes import Child, Talk, leave_nothing_behind, resident_mib, talking
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 
 ORDER, PICTURES = "order_openclaw", "ten pictures"
 MODEL_TIME = 2.0  # milliseconds
@@ -93,9 +93,9 @@ class Pipe(Talk):
 
 
 def _timed(talk: Talk, data: bytes) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     answer = talk.ask(data)
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     _check(answer)
     return spent
 
@@ -144,10 +144,10 @@ def _targets(figures: Figures, ratios: Ratios) -> list[Target]:
     ]
 
 
-def _turns(asked: Options) -> list[Turn]:
-    python = str(asked.venv / "bin" / "python")
-    argv = (str(asked.venv / "bin" / "openclaw"), "mcp-server")
-    server = Server(python=python, argv=argv, later=QUICK_LATER if asked.quick else LATER)
+def _turns(options: Options) -> list[Turn]:
+    python = str(options.venv / "bin" / "python")
+    argv = (str(options.venv / "bin" / "openclaw"), "mcp-server")
+    server = Server(python=python, argv=argv, later=QUICK_LATER if options.quick else LATER)
     return [
         Turn(subject=PASS, take=Bare(python=python).take),
         Turn(subject=ORDER, take=server.take),
@@ -157,15 +157,15 @@ def _turns(asked: Options) -> list[Turn]:
 
 def main() -> int:
     leave_nothing_behind()
-    asked = options("order", __doc__ or "", rounds=9, quick_rounds=3)
-    say_conditions(asked)
+    options = read_options("order", __doc__ or "", rounds=9, quick_rounds=3)
+    say_conditions(options)
     figures = Figures()
-    interleave("order", _turns(asked), rounds=asked.rounds, figures=figures)
+    interleave("order", _turns(options), rounds=options.rounds, figures=figures)
     rows = [[each, *(number(figures.median(each, name)) for name in FIGURES)] for each in (ORDER, PICTURES)]
     say_table("an agent in the server's own process", ["", *FIGURES], rows)
     floor = {name: figures.ratio(name, of=ORDER, to=PASS, to_name="start ms") for name in FIGURES[:3]}
     ratios: Ratios = {ORDER: floor}
-    return conclude(asked, figures, ratios, _targets(figures, ratios))
+    return conclude(options, figures, ratios, _targets(figures, ratios))
 
 
 if __name__ == "__main__":

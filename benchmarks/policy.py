@@ -45,11 +45,11 @@ def decisions(policy: Policy) -> Callable[[], float]:
     """Microseconds of this process's time for one decision."""
 
     def measure() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         for _ in range(REPEATS):
             for spec in SPECS:
                 policy(CALLER, "claw", spec)
-        return (time.process_time() - begun) / (REPEATS * len(SPECS)) * 1e6
+        return (time.process_time() - start) / (REPEATS * len(SPECS)) * 1e6
 
     return measure
 
@@ -57,20 +57,20 @@ def decisions(policy: Policy) -> Callable[[], float]:
 def exec_decisions() -> float:
     """Microseconds for one decision about a text for a shell, under the default rules."""
     pieces = [ParsedCommand((ShellWord("sh"), ShellWord("-c"), ShellWord(text))) for text in COMMANDS]
-    begun = time.process_time()
+    start = time.process_time()
     for _ in range(REPEATS // 10):
         for piece in pieces:
             evaluate_policy(DEFAULT_POLICY, unwrap([piece]), locate=lambda name: f"/usr/bin/{name}")
-    return (time.process_time() - begun) / (REPEATS // 10 * len(pieces)) * 1e6
+    return (time.process_time() - start) / (REPEATS // 10 * len(pieces)) * 1e6
 
 
 def compiling() -> float:
     rules = ConfigPolicy(BUSY)
-    begun = time.process_time()
+    start = time.process_time()
     for _ in range(REPEATS):
         rules.replace_rules(BUSY)
         rules(CALLER, "claw", SPECS[0])
-    return (time.process_time() - begun) / REPEATS * 1e6
+    return (time.process_time() - start) / REPEATS * 1e6
 
 
 def main() -> None:

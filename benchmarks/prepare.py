@@ -104,14 +104,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=REPOSITORY / ".venv", help="whose interpreter to use")
     parser.add_argument("--again", action="store_true", help="make every peer again")
-    given = parser.parse_args()
-    ours = ours_python(given.venv.absolute())
+    options = parser.parse_args()
+    ours = ours_python(options.venv.absolute())
     python = ours if Path(ours).exists() else sys.executable
     PREPARED.mkdir(exist_ok=True)
     say(f"peers in {os.path.relpath(PREPARED)}, on the interpreter of {os.path.relpath(python)}")
     try:
         for name in MAKERS:
-            prepare(name, python, again=given.again)
+            prepare(name, python, again=options.again)
     except StepFailed as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

@@ -42,8 +42,8 @@ class Child:
 
     def failed(self, what: str) -> ChildFailed:
         self.errors.seek(0)
-        said = self.errors.read()[-1500:].decode(errors="replace").strip()
-        return ChildFailed(f"{self.name} {what}" + (f"; it said:\n{said}" if said else ""))
+        output = self.errors.read()[-1500:].decode(errors="replace").strip()
+        return ChildFailed(f"{self.name} {what}" + (f"; it said:\n{output}" if output else ""))
 
     def end(self) -> None:
         """Close its input, then ask, then insist; then sweep its group while the id is still ours."""
@@ -100,12 +100,12 @@ class Talk:
 
     def rest(self) -> bytes:
         """Everything up to the end of its output."""
-        said = b""
+        output = b""
         while self._poll.poll(ANSWER_LIMIT * 1000):
             data = os.read(self._from, CHUNK)
             if not data:
-                return said
-            said += data
+                return output
+            output += data
         raise self.child.failed(f"said nothing for {ANSWER_LIMIT:.0f} s")
 
 
@@ -116,8 +116,8 @@ def leave_nothing_behind() -> None:
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """Ours without what tunes the subjects: a forbidden bytecode cache would be all a cold start shows."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(TUNING)}
-    return kept | (extra or {})
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(TUNING)}
+    return variables | (extra or {})
 
 
 @contextmanager

@@ -170,10 +170,10 @@ class Wire:
 
 def _line(child: Child) -> str:
     """What a child says once it is ready, which may be after more than one pipeful."""
-    talk, said = Talk(child), b""
-    while not said.endswith(b"\n"):
-        said += talk.read()
-    return said.decode()
+    talk, output = Talk(child), b""
+    while not output.endswith(b"\n"):
+        output += talk.read()
+    return output.decode()
 
 
 def _echoed(body: bytes, *, of: str) -> None:

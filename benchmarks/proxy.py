@@ -10,7 +10,7 @@ from load import Endpoint, Load, LoadFailed, await_listening, free_port, need_wr
 from measure import Figures, Ratios, Sample, Turn, interleave
 from processes import ChildFailed, Talk, leave_nothing_behind, resident_mib, serving, talking
 from proxied import Wire, calls_to, crowd, has_redis, lender, proxy, redis_server, registration
-from report import Options, Target, conclude, number, options, say, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say, say_conditions, say_table
 from stdio import Bare
 from subjects import BARE, SOURCES, NotInstalled, ours_command, ours_python
 
@@ -35,27 +35,27 @@ HEALTH, STDIO = "start to /health", "stdio spawn to initialize"
 # ---- calls ----
 
 
-def echo_floor(asked: Options, servers: ExitStack) -> Endpoint:
+def echo_floor(options: Options, servers: ExitStack) -> Endpoint:
     port = free_port()
-    argv = (ours_python(asked.venv), str(SOURCES / "echo_body.py"), str(port))
+    argv = (ours_python(options.venv), str(SOURCES / "echo_body.py"), str(port))
     child = servers.enter_context(serving(argv, name=FLOOR))
     await_listening(child, port)
     return Endpoint(name=FLOOR, groups=(child.process.pid,), port=port, post=wire.http_calls()["M"], path="/echo")
 
 
-def start_endpoints(asked: Options, servers: ExitStack) -> list[Endpoint]:
+def start_endpoints(options: Options, servers: ExitStack) -> list[Endpoint]:
     """The floor; one proxy with a session of 20 and one of 100 tools; two proxies, called where the bridge is not."""
     enter = servers.enter_context
-    single = enter(proxy(asked.venv))
+    single = enter(proxy(options.venv))
     endpoints = [
-        echo_floor(asked, servers),
-        calls_to(single, enter(lender(asked.venv, single, tools=20)), name=FEW),
-        calls_to(single, enter(lender(asked.venv, single, tools=100)), name=MANY),
+        echo_floor(options, servers),
+        calls_to(single, enter(lender(options.venv, single, tools=20)), name=FEW),
+        calls_to(single, enter(lender(options.venv, single, tools=100)), name=MANY),
     ]
-    if has_redis(asked.venv):
+    if has_redis(options.venv):
         url = enter(redis_server())
-        near, far = enter(proxy(asked.venv, redis=url)), enter(proxy(asked.venv, redis=url))
-        endpoints.append(calls_to(far, enter(lender(asked.venv, near, tools=20)), name=RELAYED))
+        near, far = enter(proxy(options.venv, redis=url)), enter(proxy(options.venv, redis=url))
+        endpoints.append(calls_to(far, enter(lender(options.venv, near, tools=20)), name=RELAYED))
     else:
         say("  two instances are left out: redis-server and the extra `redis` are needed")
     for endpoint in endpoints:
@@ -63,28 +63,28 @@ def start_endpoints(asked: Options, servers: ExitStack) -> list[Endpoint]:
     return endpoints
 
 
-def measure_calls(asked: Options, figures: Figures) -> list[str]:
-    seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
+def measure_calls(options: Options, figures: Figures) -> list[str]:
+    seconds = QUICK_SECONDS if options.quick else SAMPLE_SECONDS
     with ExitStack() as servers:
-        endpoints = start_endpoints(asked, servers)
+        endpoints = start_endpoints(options, servers)
         turns = [
             Turn(subject=endpoint.name, take=Load(endpoint=endpoint, connections=count, seconds=seconds).take)
             for count in CONNECTIONS
             for endpoint in endpoints
         ]
-        interleave("calls", turns, rounds=asked.rounds, figures=figures)
+        interleave("calls", turns, rounds=options.rounds, figures=figures)
     return [endpoint.name for endpoint in endpoints]
 
 
 # ---- memory ----
 
 
-def measure_sessions(asked: Options, figures: Figures) -> None:
+def measure_sessions(options: Options, figures: Figures) -> None:
     """Resident memory that so many sessions of 20 tools add, apps alike and apps all different, each listed once."""
-    count = QUICK_SESSIONS if asked.quick else SESSIONS
+    count = QUICK_SESSIONS if options.quick else SESSIONS
     for name, own_words in ((ALIKE, False), (UNLIKE, True)):
         sys.stderr.write(f"memory: {count} {name}\n")
-        with proxy(asked.venv) as running, Wire(running.port) as connection:
+        with proxy(options.venv) as running, Wire(running.port) as connection:
             for session in range(WARM_SESSIONS):
                 connection.register(registration(session, own_words=own_words))
             before = resident_mib(running.group)
@@ -94,14 +94,14 @@ def measure_sessions(asked: Options, figures: Figures) -> None:
         figures.note(name, {"KiB each": 1024 * grown / count, "count": float(count)})
 
 
-def measure_bridges(asked: Options, figures: Figures) -> None:
+def measure_bridges(options: Options, figures: Figures) -> None:
     """So many apps connected at once, each called."""
-    count = QUICK_BRIDGES if asked.quick else BRIDGES
+    count = QUICK_BRIDGES if options.quick else BRIDGES
     sys.stderr.write(f"bridges: {count}\n")
     call = wire.http_calls()["M"]
-    with proxy(asked.venv) as running:
+    with proxy(options.venv) as running:
         before = resident_mib(running.group)
-        with crowd(asked.venv, running, count=count) as ids, Wire(running.port) as connection:
+        with crowd(options.venv, running, count=count) as ids, Wire(running.port) as connection:
             grown = resident_mib(running.group) - before
             for id in ids:
                 answer = connection.ask("POST", f"/v1/mcp/{id}", call.body, call.headers)
@@ -136,22 +136,22 @@ class Opening:
     def take(self) -> Sample:
         with talking(self.argv, name=STDIO) as child:
             opening = Talk(child).ask(wire.stdio_opening())
-            taken = 1000 * (time.perf_counter() - child.started)
+            elapsed = 1000 * (time.perf_counter() - child.started)
             memory = resident_mib(child.process.pid)
         wire.check_opening(opening, of=STDIO)
-        return {"ms": taken, "RSS MiB": memory}
+        return {"ms": elapsed, "RSS MiB": memory}
 
 
-def measure_starts(asked: Options, figures: Figures) -> None:
-    command = (ours_command(asked.venv), "proxy")
-    with proxy(asked.venv) as running, lender(asked.venv, running, tools=20) as session:
+def measure_starts(options: Options, figures: Figures) -> None:
+    command = (ours_command(options.venv), "proxy")
+    with proxy(options.venv) as running, lender(options.venv, running, tools=20) as session:
         stdio = (*command, "--stdio", "--session", session, "--proxy-base-url", running.address)
         turns = [
-            Turn(subject=BARE, take=Bare(python=ours_python(asked.venv)).take),
+            Turn(subject=BARE, take=Bare(python=ours_python(options.venv)).take),
             Turn(subject=HEALTH, take=Health(argv=(*command, "--port", "0")).take),
             Turn(subject=STDIO, take=Opening(argv=stdio).take),
         ]
-        interleave("start", turns, rounds=min(asked.rounds, 3) if asked.quick else STARTS, figures=figures)
+        interleave("start", turns, rounds=min(options.rounds, 3) if options.quick else STARTS, figures=figures)
 
 
 # ---- what it shows ----
@@ -217,23 +217,23 @@ def targets_of(figures: Figures, ratios: Ratios) -> list[Target]:
 
 
 def main() -> int:
-    asked = options("proxy", __doc__ or "", rounds=5, quick_rounds=3)
+    options = read_options("proxy", __doc__ or "", rounds=5, quick_rounds=3)
     figures = Figures()
     leave_nothing_behind()
     try:
         need_wrk()
-        say_conditions(asked)
-        measure_starts(asked, figures)
-        measure_sessions(asked, figures)
-        measure_bridges(asked, figures)
-        names = measure_calls(asked, figures)
+        say_conditions(options)
+        measure_starts(options, figures)
+        measure_sessions(options, figures)
+        measure_bridges(options, figures)
+        names = measure_calls(options, figures)
     except (NotInstalled, ChildFailed, LoadFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     ratios = ratios_of(figures, names)
     say_calls(figures, ratios, names)
     say_rest(figures, ratios)
-    return conclude(asked, figures, ratios, targets_of(figures, ratios))
+    return conclude(options, figures, ratios, targets_of(figures, ratios))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Options:
     venv: Path
 
 
-def options(name: str, about: str, *, rounds: int, quick_rounds: int) -> Options:
+def read_options(name: str, about: str, *, rounds: int, quick_rounds: int) -> Options:
     parser = argparse.ArgumentParser(description=about)
     results = HERE / "results" / f"{name}.json"
     parser.add_argument("--rounds", type=int, help=f"over all subjects ({rounds}; quick: {quick_rounds})")
@@ -63,10 +63,10 @@ def options(name: str, about: str, *, rounds: int, quick_rounds: int) -> Options
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help="where to keep it all")
     parser.add_argument("--check", action="store_true", help="exit 1 unless every target is measured and met")
     parser.add_argument("--venv", type=Path, default=REPOSITORY / ".venv", help="where ours is installed")
-    given = parser.parse_args()
-    asked = given.rounds or (quick_rounds if given.quick else rounds)
-    venv = given.venv.absolute()
-    return Options(name=name, rounds=asked, quick=given.quick, json=given.json, check=given.check, venv=venv)
+    options = parser.parse_args()
+    count = options.rounds or (quick_rounds if options.quick else rounds)
+    venv = options.venv.absolute()
+    return Options(name=name, rounds=count, quick=options.quick, json=options.json, check=options.check, venv=venv)
 
 
 def say(text: str = "") -> None:
@@ -74,13 +74,13 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
-def say_conditions(asked: Options) -> None:
+def say_conditions(options: Options) -> None:
     """Name what makes this run less than complete or less than fair."""
-    say(f"{asked.name}: {asked.rounds} rounds, interleaved; medians. Ratios are medians over medians.")
-    say(f"  {', '.join(_runtimes(asked).values())}, {os.cpu_count()} processors")
+    say(f"{options.name}: {options.rounds} rounds, interleaved; medians. Ratios are medians over medians.")
+    say(f"  {', '.join(_runtimes(options).values())}, {os.cpu_count()} processors")
     for name in missing_peers():
         say(f"  {name} is left out: run benchmarks/prepare.py first")
-    for name in strange_interpreters(asked.venv):
+    for name in strange_interpreters(options.venv):
         say(f"  {name} runs on another interpreter than ours: run benchmarks/prepare.py with the same --venv")
 
 
@@ -101,23 +101,23 @@ def say_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) ->
         say("  ".join(["  " + first.strip().ljust(widths[0]), *others]).rstrip())
 
 
-def conclude(asked: Options, figures: Figures, ratios: Ratios, targets: Sequence[Target]) -> int:
+def conclude(options: Options, figures: Figures, ratios: Ratios, targets: Sequence[Target]) -> int:
     """Print the verdicts, keep everything, and return the exit code."""
     say_table("targets", ["ours", "target", "measured", "verdict"], [target.row() for target in targets])
     if figures.rushed:
         say(f"\n{figures.rushed} of {figures.taken} samples were taken while other work kept it busy.")
-    _keep(asked, figures, ratios, targets)
+    _keep(options, figures, ratios, targets)
     met = all(target.verdict == "pass" for target in targets)
-    return MISSED if asked.check and not met else 0
+    return MISSED if options.check and not met else 0
 
 
-def _keep(asked: Options, figures: Figures, ratios: Ratios, targets: Sequence[Target]) -> None:
-    kept = {
-        "benchmark": asked.name,
+def _keep(options: Options, figures: Figures, ratios: Ratios, targets: Sequence[Target]) -> None:
+    report = {
+        "benchmark": options.name,
         "taken": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"processors": os.cpu_count(), "kernel": platform.release(), **_runtimes(asked)},
-        "rounds": asked.rounds,
-        "quick": asked.quick,
+        "machine": {"processors": os.cpu_count(), "kernel": platform.release(), **_runtimes(options)},
+        "rounds": options.rounds,
+        "quick": options.quick,
         "samples": {"taken": figures.taken, "not_calm": figures.rushed},
         "ratios": ratios,
         "targets": [asdict(target) | {"verdict": target.verdict} for target in targets],
@@ -126,17 +126,17 @@ def _keep(asked: Options, figures: Figures, ratios: Ratios, targets: Sequence[Ta
             for subject, named in figures.by_subject.items()
         },
     }
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(kept, indent=1) + "\n")
-    say(f"\nkept in {os.path.relpath(asked.json)}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    say(f"\nkept in {os.path.relpath(options.json)}")
 
 
-def _runtimes(asked: Options) -> dict[str, str]:
+def _runtimes(options: Options) -> dict[str, str]:
     """What runs the servers; a runtime that is not there is left out."""
-    commands = {"python": [ours_python(asked.venv), "-V"], "node": ["node", "-v"]}
+    commands = {"python": [ours_python(options.venv), "-V"], "node": ["node", "-v"]}
     versions = {}
     for name, argv in commands.items():
         if shutil.which(argv[0]):
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_LIMIT, check=True)
-            versions[name] = f"{name} {done.stdout.split()[-1].removeprefix('v')}"
+            result = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_LIMIT, check=True)
+            versions[name] = f"{name} {result.stdout.split()[-1].removeprefix('v')}"
     return versions

@@ -62,15 +62,15 @@ def soak(venv: Path, minutes: float) -> Target:
         watch = Watch(running)
         seconds = round(60 * minutes)
         load = Load(endpoint=endpoint, connections=CONNECTIONS, seconds=seconds, pause=pause)
-        seen = load.run(watch.over)
+        report = load.run(watch.over)
         endpoint.check()
-    if seen["status"] or seen["socket"] or seen["timeout"]:
-        raise LoadFailed(f"failed requests: {seen}")
+    if report["status"] or report["socket"] or report["timeout"]:
+        raise LoadFailed(f"failed requests: {report}")
     first, last = watch.between(0, min(60, seconds / 2)), watch.between(seconds - min(60, seconds / 2), seconds + 60)
     rows = [["first minute", number(first)], ["last minute", number(last)]]
     say_table(f"memory over {number(minutes)} minutes", ["", "MiB"], rows)
-    rate = 1e6 * seen["requests"] / seen["us"]
-    say(f"\n{seen['requests']:,} calls at {number(rate)} a second, {watch.sessions:,} sessions made and deleted")
+    rate = 1e6 * report["requests"] / report["us"]
+    say(f"\n{report['requests']:,} calls at {number(rate)} a second, {watch.sessions:,} sessions made and deleted")
     return Target(what="memory, last minute", unit="x first minute", measured=last / first, at_most=GROWTH)
 
 
@@ -79,16 +79,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--check", action="store_true", help="exit 1 unless the target is met")
     parser.add_argument("--venv", type=Path, default=REPOSITORY / ".venv", help="where ours is installed")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     leave_nothing_behind()
     try:
         need_wrk()
-        target = soak(asked.venv.absolute(), asked.minutes)
+        target = soak(options.venv.absolute(), options.minutes)
     except (NotInstalled, ChildFailed, LoadFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     say_table("target", ["ours", "target", "measured", "verdict"], [target.row()])
-    return MISSED if asked.check and target.verdict != "pass" else 0
+    return MISSED if options.check and target.verdict != "pass" else 0
 
 
 if __name__ == "__main__":

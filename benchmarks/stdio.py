@@ -18,7 +18,7 @@ from processes import (
     resident_mib,
     talking,
 )
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 from subjects import BARE, OURS, SDK, TYPESCRIPT, NotInstalled, Subject, ours_python, stdio_subjects
 
 IN_FLIGHT = 64
@@ -116,24 +116,24 @@ class Calling:
 
     def _drain(self, chunks: list[bytes], *, expected: int) -> None:
         """Take in what is still in flight, then check every answer of the sample."""
-        seen = sum(chunk.count(b"\n") for chunk in chunks)
-        while seen < expected:
+        count = sum(chunk.count(b"\n") for chunk in chunks)
+        while count < expected:
             chunks.append(self.talk.read())
-            seen += chunks[-1].count(b"\n")
+            count += chunks[-1].count(b"\n")
         wire.check_calls(b"".join(chunks).splitlines(), of=self.talk.child.name)
 
 
-def measure_cold_starts(subjects: list[Subject], asked: Options, figures: Figures) -> None:
-    floor = Turn(subject=BARE, take=Bare(python=ours_python(asked.venv)).take)
+def measure_cold_starts(subjects: list[Subject], options: Options, figures: Figures) -> None:
+    floor = Turn(subject=BARE, take=Bare(python=ours_python(options.venv)).take)
     call = wire.stdio_calls()[0]
     starts = [ColdStart(subject=subject, call=call) for subject in subjects]
     turns = [Turn(subject=start.subject.name, take=start.take) for start in starts]
-    interleave("cold start", [floor, *turns], rounds=asked.rounds, figures=figures)
+    interleave("cold start", [floor, *turns], rounds=options.rounds, figures=figures)
 
 
-def measure_calls(subjects: list[Subject], asked: Options, figures: Figures) -> None:
+def measure_calls(subjects: list[Subject], options: Options, figures: Figures) -> None:
     lines = wire.stdio_calls()
-    seconds = QUICK_SECONDS if asked.quick else SAMPLE_SECONDS
+    seconds = QUICK_SECONDS if options.quick else SAMPLE_SECONDS
     turns = []
     with ExitStack() as servers:
         for subject in subjects:
@@ -142,7 +142,7 @@ def measure_calls(subjects: list[Subject], asked: Options, figures: Figures) -> 
             talk.send(wire.stdio_opened())
             calling = Calling(talk=talk, calls=itertools.cycle(lines), seconds=seconds)
             turns.append(Turn(subject=subject.name, take=calling.take))
-        interleave("calls", turns, rounds=asked.rounds, figures=figures)
+        interleave("calls", turns, rounds=options.rounds, figures=figures)
 
 
 def ratios_of(figures: Figures, names: list[str]) -> Ratios:
@@ -204,21 +204,21 @@ def targets_of(figures: Figures, ratios: Ratios) -> list[Target]:
 
 
 def main() -> int:
-    asked = options("stdio", __doc__ or "", rounds=11, quick_rounds=3)
+    options = read_options("stdio", __doc__ or "", rounds=11, quick_rounds=3)
     figures = Figures()
     leave_nothing_behind()
     try:
-        subjects = stdio_subjects(asked.venv)
-        say_conditions(asked)
-        measure_cold_starts(subjects, asked, figures)
-        measure_calls(subjects, asked, figures)
+        subjects = stdio_subjects(options.venv)
+        say_conditions(options)
+        measure_cold_starts(subjects, options, figures)
+        measure_calls(subjects, options, figures)
     except (NotInstalled, ChildFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
     ratios = ratios_of(figures, [subject.name for subject in subjects])
     say_cold_starts(figures, ratios)
     say_calls(figures, ratios)
-    return conclude(asked, figures, ratios, targets_of(figures, ratios))
+    return conclude(options, figures, ratios, targets_of(figures, ratios))
 
 
 if __name__ == "__main__":

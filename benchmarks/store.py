@@ -48,7 +48,7 @@ def insert(table: Table, rows: list[dict[str, Any]], connection: Connection) -> 
 
 async def fill(store: SqlStore, n_sessions: int, n_messages: int) -> None:
     """Straight into the tables: one long transcript, the rest spread evenly."""
-    begun = 1_700_000_000_000
+    epoch = 1_700_000_000_000
     in_first = n_messages // 2
     each = (n_messages - in_first) // n_sessions
 
@@ -56,7 +56,7 @@ async def fill(store: SqlStore, n_sessions: int, n_messages: int) -> None:
         return [
             {
                 "id": n + 1, "key": f"agent:main:s{n}", "agent_id": "main", "session_id": f"id{n}", "revision": "r",
-                "classification": "custom", "created_at": begun, "updated_at": begun + n * 10,
+                "classification": "custom", "created_at": epoch, "updated_at": epoch + n * 10,
                 "message_count": in_first if n == 0 else each, "title": "a title", "preview": "a preview",
             }
             for n in range(first, last)
@@ -72,20 +72,20 @@ async def fill(store: SqlStore, n_sessions: int, n_messages: int) -> None:
     for first in range(0, len(places), BATCH):
         chunk = [
             {
-                "session": session, "epoch": 1, "seq": seq, "uid": f"{session}-{seq}", "at": begun + seq,
-                "role": "user" if seq % 2 else "assistant", "body": '{"role":"user","content":"' + said + '"}',
-                "text": said,
+                "session": session, "epoch": 1, "seq": seq, "uid": f"{session}-{seq}", "at": epoch + seq,
+                "role": "user" if seq % 2 else "assistant", "body": '{"role":"user","content":"' + text + '"}',
+                "text": text,
             }
             for session, seq in places[first : first + BATCH]
-            for said in (" ".join(WORDS[(seq + n) % len(WORDS)] for n in range(8)),)
+            for text in (" ".join(WORDS[(seq + n) % len(WORDS)] for n in range(8)),)
         ]  # fmt: skip
         await store.write(partial(insert, messages, chunk))
 
 
 async def timed(work: Callable[[], Awaitable[Any]]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     await work()
-    return (time.perf_counter() - begun) * 1e6
+    return (time.perf_counter() - start) * 1e6
 
 
 def calls(methods: dict[str, RpcMethod]) -> dict[str, Callable[[], Awaitable[Any]]]:
@@ -109,9 +109,9 @@ async def pages(folder: Path, n_sessions: int, n_messages: int) -> None:
         sides = []
         for name, counts in (("few", (100, 4000)), ("many", (n_sessions, n_messages))):
             async with open_store(str(folder / name)) as store:
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 await fill(store, *counts)
-                print(f"{name}: {counts[0]} sessions, {counts[1]} messages in {time.perf_counter() - begun:.0f} s")
+                print(f"{name}: {counts[0]} sessions, {counts[1]} messages in {time.perf_counter() - start:.0f} s")
             services = await stack.enter_async_context(runs.open_store_services(str(folder / name), lambda _: None))
             sides.append(calls({m.name: m for module in services.rpc_modules for m in module.methods()}))
         for name in sides[0]:
@@ -131,17 +131,17 @@ async def writes(folder: Path) -> None:
         floor, alone = [], []
         with (folder / "floor").open("wb") as file:
             for _ in range(ROUNDS):
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 file.write(b"x" * 4096)
                 file.flush()
                 os.fsync(file.fileno())
-                floor.append((time.perf_counter() - begun) * 1e6)
+                floor.append((time.perf_counter() - start) * 1e6)
                 alone.append(await timed(lambda: sessions.append("agent:main:w", [draft])))
         a, b = statistics.median(floor), statistics.median(alone)
         print(f"{'one acknowledged message':32} {b:8.0f} µs  against one fsync {a:.0f} µs  x {b / a:.1f}")
-        before, begun = services.store.commits, time.perf_counter()
+        before, start = services.store.commits, time.perf_counter()
         await asyncio.gather(*(sessions.append("agent:main:w", [draft]) for _ in range(2000)))
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - start
         print(f"2,000 at once: {2000 / took:.0f} a second in {services.store.commits - before} commits")
 
 

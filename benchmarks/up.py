@@ -10,7 +10,7 @@ from pathlib import Path
 from measure import Figures, Sample, Turn, calm, interleave
 from node import ANSWER_LIMIT, IDLE_SECONDS, PASS, PAUSE, Bare, free_port
 from processes import Child, ChildFailed, leave_nothing_behind, resident_mib, serving
-from report import Options, Target, conclude, number, options, say_conditions, say_table
+from report import Options, Target, conclude, number, read_options, say_conditions, say_table
 
 UP = "openclaw up"
 UNUSABLE = 2
@@ -35,12 +35,12 @@ class Start:
         return (*self.argv, "--state-dir", str(self.state), *chosen)
 
     def answered(self, child: Child, ports: dict[str, int]) -> None:
-        asked = {
+        requests = {
             "proxy": ("GET", "/health", b"", ""),
             "node": ("POST", "/", LIST, "mcp-token.txt"),
             "gateway": ("POST", "/mcp", LIST, "gateway-token.txt"),
         }
-        for name, (method, path, body, token) in asked.items():
+        for name, (method, path, body, token) in requests.items():
             while not self._ok(ports[name], method, path, body, token):
                 if time.monotonic() - child.started > ANSWER_LIMIT or child.exited(within=0):
                     raise child.failed(f"{name} did not answer")
@@ -59,31 +59,31 @@ class Start:
             return False
 
 
-def measure(asked: Options, figures: Figures) -> float:
+def measure(options: Options, figures: Figures) -> float:
     """Both; returns the memory at rest in MiB."""
     with tempfile.TemporaryDirectory() as place:
-        start = Start(argv=(str(asked.venv / "bin" / "openclaw"), "up"), state=Path(place))
+        start = Start(argv=(str(options.venv / "bin" / "openclaw"), "up"), state=Path(place))
         ports = {name: free_port() for name in ("gateway", "node", "proxy")}
         with serving(start.words(ports), name=UP) as child:
             start.answered(child, ports)
             time.sleep(IDLE_SECONDS)
             idle = resident_mib(child.process.pid)
         turns = [
-            Turn(subject=PASS, take=Bare(python=str(asked.venv / "bin" / "python")).take),
+            Turn(subject=PASS, take=Bare(python=str(options.venv / "bin" / "python")).take),
             Turn(subject=UP, take=start.take),
         ]
-        interleave("starts", turns, rounds=max(5, asked.rounds), figures=figures)
+        interleave("starts", turns, rounds=max(5, options.rounds), figures=figures)
     return idle
 
 
 def main() -> int:
-    asked = options("up", __doc__ or "", rounds=11, quick_rounds=5)
+    options = read_options("up", __doc__ or "", rounds=11, quick_rounds=5)
     figures = Figures()
     leave_nothing_behind()
     try:
-        say_conditions(asked)
+        say_conditions(options)
         calm()
-        idle = measure(asked, figures)
+        idle = measure(options, figures)
     except ChildFailed as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE
@@ -94,7 +94,7 @@ def main() -> int:
         Target(what="start to all surfaces", unit="x python -c pass", measured=start, at_most=60),
         Target(what="memory at rest", unit="MiB", measured=idle, at_most=150),
     ]
-    return conclude(asked, figures, {UP: {"start / pass": start}}, targets)
+    return conclude(options, figures, {UP: {"start / pass": start}}, targets)
 
 
 if __name__ == "__main__":

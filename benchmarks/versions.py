@@ -80,8 +80,8 @@ def measure_http(versions: Versions, rounds: int, figures: Figures) -> None:
 
 def measure_bridge(versions: Versions, rounds: int, figures: Figures) -> None:
     with ExitStack() as servers:
-        asked = Options(name="", rounds=rounds, quick=False, json=Path(), check=False, venv=versions[HERE])
-        turns = [Turn(subject=FLOOR, take=Loaded(part="bridge", endpoint=echo_floor(asked, servers)).take)]
+        options = Options(name="", rounds=rounds, quick=False, json=Path(), check=False, venv=versions[HERE])
+        turns = [Turn(subject=FLOOR, take=Loaded(part="bridge", endpoint=echo_floor(options, servers)).take)]
         for name, venv in versions.items():
             running = servers.enter_context(proxy(venv))
             session = servers.enter_context(lender(venv, running, tools=20))
@@ -156,14 +156,14 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=Path(__file__).parent.parent / ".venv", help="where this one is")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help=f"{', '.join(PARTS)} (all)")
-    asked = parser.parse_args()
-    versions = {BEFORE: asked.before.absolute(), HERE: asked.venv.absolute()}
+    options = parser.parse_args()
+    versions = {BEFORE: options.before.absolute(), HERE: options.venv.absolute()}
     figures = Figures()
     leave_nothing_behind()
     try:
         need_wrk()
-        for part in asked.parts or PARTS:
-            MEASURE[part](versions, asked.rounds, figures)
+        for part in options.parts or PARTS:
+            MEASURE[part](versions, options.rounds, figures)
     except (NotInstalled, ChildFailed, LoadFailed, wire.WrongAnswer) as exc:
         sys.stderr.write(f"{exc}\n")
         return UNUSABLE

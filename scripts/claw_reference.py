@@ -53,8 +53,8 @@ def row(name: str, field: Json, tool: ClawTool, *, must: bool) -> str:
     others = [f"`{other}`" for other, own in tool.aliases.items() if own == name]
     also = f" *Also accepted:* {', '.join(others)}." if others else ""
     choice = f" One of {', '.join(f'`{word}`' for word in field['enum'])}." if "enum" in field else ""
-    shown = f"**{name}**" if must else name
-    return f"| {shown} | {field['type']} | {field['description'].replace('|', '/')}{choice}{also} |\n"
+    label = f"**{name}**" if must else name
+    return f"| {label} | {field['type']} | {field['description'].replace('|', '/')}{choice}{also} |\n"
 
 
 def describe_effect(tool: ClawTool) -> str:

@@ -37,8 +37,8 @@ LIST_AT_RUN_TIME: frozenset[str] = frozenset({"node", "proxy_stdio"})
 
 def main() -> int:
     stale = []
-    made = {surface: source(first_replies(surface, server())) for surface, server in SURFACES.items()}
-    for surface, text in {**made, "claw_lists": tool_lists()}.items():
+    sources = {surface: source(first_replies(surface, server())) for surface, server in SURFACES.items()}
+    for surface, text in {**sources, "claw_lists": tool_lists()}.items():
         path = FOLDER / f"{surface}.py"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(surface)

@@ -290,11 +290,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only modules whose path contains this")
     parser.add_argument("--least", type=float, default=90.0, help="percent that must be noticed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
-    chosen = choose(asked.only, asked.count, random.Random(asked.seed))  # noqa: S311  (no secret)
-    print(f"mutate: {len(chosen)} mutants, seed {asked.seed}", flush=True)
-    until = time.monotonic() + asked.seconds
+    chosen = choose(options.only, options.count, random.Random(options.seed))  # noqa: S311  (no secret)
+    print(f"mutate: {len(chosen)} mutants, seed {options.seed}", flush=True)
+    until = time.monotonic() + options.seconds
     noticed, survived = [0], list[Mutant]()
     queue, lock = iter(chosen), Lock()
 
@@ -305,21 +305,21 @@ def main() -> int:
                 mutant = next(queue, None)
             if mutant is None:
                 return
-            seen = workshop.notices(mutant)
+            detected = workshop.notices(mutant)
             with lock:
-                noticed[0] += seen
-                if not seen:
+                noticed[0] += detected
+                if not detected:
                     survived.append(mutant)
                     print(f"survived  {mutant.module}:{mutant.line}  {mutant.what}", flush=True)
 
-    with TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(asked.workers) as pool:
-        for done in [pool.submit(work, Path(folder) / str(worker)) for worker in range(asked.workers)]:
-            done.result()
+    with TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.workers) as pool:
+        for future in [pool.submit(work, Path(folder) / str(worker)) for worker in range(options.workers)]:
+            future.result()
 
     tried = noticed[0] + len(survived)
     share = 100.0 * noticed[0] / max(tried, 1)
-    print(f"mutate: {tried} tried, {noticed[0]} noticed ({share:.0f} %), {len(survived)} survived, seed {asked.seed}")
-    return 0 if tried and share >= asked.least else 1
+    print(f"mutate: {tried} tried, {noticed[0]} noticed ({share:.0f} %), {len(survived)} survived, seed {options.seed}")
+    return 0 if tried and share >= options.least else 1
 
 
 if __name__ == "__main__":

@@ -57,10 +57,10 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
             continue
         value = action.metavar or (action.dest.upper() if action.option_strings and action.nargs != 0 else "")
         named = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-        shown = f"{named} {value}".strip() if action.option_strings else named
+        usage = f"{named} {value}".strip() if action.option_strings else named
         help = parser._get_formatter()._expand_help(action) if action.help else ""  # noqa: SLF001
         chosen = f" One of {', '.join(map(str, action.choices))}." if action.choices else ""
-        rows.append(f"| `{shown}` | {_cell(help + chosen)} |")
+        rows.append(f"| `{usage}` | {_cell(help + chosen)} |")
     return ["| option | |", "|---|---|", *rows, ""] if rows else []
 
 

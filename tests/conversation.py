@@ -71,9 +71,9 @@ class Conversation:
     async def ask(self, method: str, params: Json | None = None, *, headers: dict[str, str] | None = None) -> Any:
         params = dict(params or {})
         if self._stateless:
-            given = params.get("_meta", {})
+            meta = params.get("_meta", {})
             required = {mcp.PROTOCOL_VERSION: mcp.STATELESS_VERSIONS[0], mcp.CLIENT_CAPABILITIES: self._capabilities}
-            params["_meta"] = {**required, **given}
+            params["_meta"] = {**required, **meta}
         request = jsonrpc.JsonRpcRequest(1, method, params)
         envelope = mcp.stateless_envelope(request) if self._stateless else self.peer.envelope(request)
         exchange = Exchange(request, envelope, self._caller, peer=self.peer, write=self._receive, headers=headers)
@@ -83,7 +83,7 @@ class Conversation:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
     async def wait_messages(self, count: int) -> list[Json]:
-        """Wait until so many messages were heard; all of them so far."""
+        """Wait until so many messages were received; all of them so far."""
         async with asyncio.timeout(HEAR_WAIT):
             while len(self.received) < count:
                 self._arrival.clear()

@@ -83,7 +83,7 @@ def need_own(what: Literal["network", "mounts"]) -> list[str]:
     """The beginning of a command line that gives the rest a network or mounts of its own, gone with it."""
     kind = what[0]
     unshare = need("unshare", package="util-linux")
-    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as anybody; as root where a changed root forbids that
+    ways = ([unshare, f"-Ur{kind}"], [unshare, f"-{kind}"])  # as a user; as root where a changed root forbids that
     found = next((way for way in ways if not _trouble([*way, "true"])), None)
     if found is None:
         _lacking(f"this machine lets nobody have {what} of their own")
@@ -116,8 +116,8 @@ def need_pypi(program: str, *, environment: str = "python") -> str:
 
 
 def node() -> str | None:
-    carried = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
-    for candidate in [*map(str, carried), shutil.which("node")]:
+    bundled = sorted(TOOLS.glob("node_modules/node-*/bin/node"))
+    for candidate in [*map(str, bundled), shutil.which("node")]:
         if candidate is not None and _node_version(candidate) >= NODE_AT_LEAST:
             return candidate
     return None

@@ -33,7 +33,7 @@ NGINX_CONF = (ROOT / "deploy" / "nginx.conf").read_text()
 
 def need_nginx() -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin")  # where Debian puts it, and not everybody looks
+        patch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin")  # where Debian puts it, outside an ordinary user's PATH
         return need("nginx", package="nginx-light")
 
 
@@ -199,7 +199,7 @@ def instructions() -> list[tuple[str, str]]:
 def ignored(path: str) -> bool:
     rules = (ROOT / ".dockerignore").read_text().split()
     assert rules[0] == "*"
-    return not any(path == kept[1:] for kept in rules if kept.startswith("!"))
+    return not any(path == rule[1:] for rule in rules if rule.startswith("!"))
 
 
 @pytest.mark.interop

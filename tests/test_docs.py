@@ -1,7 +1,7 @@
 """Every command in the docs is run, in order, as a newcomer would: a home of its own, the usual ports, nothing set up.
 
 In a block marked `console`, a line that begins with `$ ` is typed, and the lines below it are what it prints; `…`
-stands for whatever may differ. Each document is one visit, in a network of its own, so that the usual ports are free.
+stands for text that may differ. Each document is one visit, in a network of its own, so that the usual ports are free.
 """
 
 import contextlib
@@ -51,17 +51,17 @@ class Step(NamedTuple):
 
 
 def steps(document: Path) -> Iterator[Step]:
-    shown, step = False, None
+    in_console, step = False, None
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):
             if step is not None:
                 yield step
-            shown, step = line.startswith("```console"), None
-        elif shown and line.startswith("$ "):
+            in_console, step = line.startswith("```console"), None
+        elif in_console and line.startswith("$ "):
             if step is not None:
                 yield step
             step = Step(number, line[2:], [])
-        elif shown and step is not None:
+        elif in_console and step is not None:
             if step.command.endswith("\\") or _open(step.command):
                 step = Step(step.line, f"{step.command}\n{line}", [])
             else:
@@ -117,20 +117,20 @@ class Visit:
         deadline = time.monotonic() + PATIENCE
         wanted = [pattern(line) for line in step.printed]
         while time.monotonic() < deadline:
-            said = self._log.read_bytes()[before:].decode(errors="replace")
+            output = self._log.read_bytes()[before:].decode(errors="replace")
             if step.stays:
-                lines = said.splitlines()
+                lines = output.splitlines()
                 if lines and all(any(found.fullmatch(line.strip()) for line in lines) for found in wanted):
-                    return self.type(Step(step.line, "sleep 0.3; kill -0 $!", []), -1)[0], said
-            elif match := re.search(re.escape(end) + r"(\d+)\n", said):
-                return int(match[1]), said[: match.start()]
+                    return self.type(Step(step.line, "sleep 0.3; kill -0 $!", []), -1)[0], output
+            elif match := re.search(re.escape(end) + r"(\d+)\n", output):
+                return int(match[1]), output[: match.start()]
             if self.shell.poll() is not None:
                 break
             time.sleep(0.02)
         return -1, self._log.read_bytes()[before:].decode(errors="replace")
 
     def leave(self) -> None:
-        """Whatever was started here ends, also what put itself in the background."""
+        """Every process started here ends, also one that put itself in the background."""
         ours = [one for one in psutil.process_iter() if _is_in(one, self._home)]
         for one in ours:
             with contextlib.suppress(psutil.Error):
@@ -161,20 +161,20 @@ def test_what_the_document_says_to_type_works(document: Path, tmp_path: Path) ->
     visit = Visit(tmp_path, need_own("network"))
     try:
         for number, step in enumerate(followed):
-            status, said = visit.type(step, number)
+            status, output = visit.type(step, number)
             where = f"{document.name}:{step.line}: $ {step.command}"
             refused = bool(step.printed) and status == 1  # a refusal that is shown is what is meant
-            assert status == 0 or refused, f"{where}\nstatus {status}\n{said}"
-            lines = [line.strip() for line in said.splitlines()]
+            assert status == 0 or refused, f"{where}\nstatus {status}\n{output}"
+            lines = [line.strip() for line in output.splitlines()]
             for line in step.printed:
-                assert not line.strip() or any(pattern(line).fullmatch(found) for found in lines), f"{where}\n{said}"
+                assert not line.strip() or any(pattern(line).fullmatch(found) for found in lines), f"{where}\n{output}"
     finally:
         visit.leave()
 
 
 def test_every_setting_of_the_node_is_in_its_reference() -> None:
-    told = (ROOT / "docs" / "reference" / "node.md").read_text()
+    reference = (ROOT / "docs" / "reference" / "node.md").read_text()
 
     assert [
-        field.encode_name for field in msgspec.structs.fields(NodeSettings) if f"`{field.encode_name}" not in told
+        field.encode_name for field in msgspec.structs.fields(NodeSettings) if f"`{field.encode_name}" not in reference
     ] == []

@@ -111,8 +111,8 @@ def test_the_desktop_script_leaves_out_a_name_that_cannot_be_told(address: str, 
 def test_the_web_page_lends_its_canvas(address: str) -> None:
     page = EXAMPLES / "web-page" / "index.html"
     with served({"/index.html": page, "/client.js": CLIENT}) as (site, _):
-        asked = urlencode({"url": address, "token": APP_TOKEN})
-        with chromium(f"{site}/index.html#{asked}"):
+        query = urlencode({"url": address, "token": APP_TOKEN})
+        with chromium(f"{site}/index.html#{query}"):
             url = connected(address, "canvas-page")["mcp_url"]
             assert [tool["name"] for tool in tools(url)] == ["draw"]
 
@@ -147,12 +147,12 @@ def reporting_page(address: str, folder: Path, more: str = "") -> Iterator[Repor
     away = folder / "away.html"
     away.write_text("<script>setTimeout(() => history.back(), 100)</script>")
     with served({"/index.html": page, "/away.html": away, "/client.js": CLIENT}) as (site, reports):
-        asked = urlencode({"url": address, "token": APP_TOKEN})
-        with chromium(f"{site}/index.html#{asked}"):
+        query = urlencode({"url": address, "token": APP_TOKEN})
+        with chromium(f"{site}/index.html#{query}"):
             yield reports
 
 
-def shown(reports: Reports, words: str) -> Any:
+def wait_for_words(reports: Reports, words: str) -> Any:
     """What the page shows once its state begins so."""
     while not (report := reports.wait_for("changed"))["state"].startswith(words):
         pass
@@ -161,9 +161,9 @@ def shown(reports: Reports, words: str) -> Any:
 
 def test_the_web_page_shows_its_form_again_when_the_session_was_deleted(address: str, tmp_path: Path) -> None:
     with reporting_page(address, tmp_path) as reports:
-        assert not shown(reports, "Lent at ")["form"]
+        assert not wait_for_words(reports, "Lent at ")["form"]
         api(address, "DELETE", f"/{connected(address, 'canvas-page')['mcpSessionId']}")
-        assert shown(reports, "the session was deleted")["form"]
+        assert wait_for_words(reports, "the session was deleted")["form"]
 
 
 def test_the_web_page_lends_again_when_one_comes_back_to_it(address: str, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_web_page_lends_again_when_one_comes_back_to_it(address: str, tmp_pa
       leave.observe(state, { childList: true, characterData: true });
     </script>"""
     with reporting_page(address, tmp_path, leaving) as reports:
-        before, after = (shown(reports, "Lent at ")["state"] for _ in range(2))
+        before, after = (wait_for_words(reports, "Lent at ")["state"] for _ in range(2))
         assert after != before
         if not any(report["type"] == "back" for report in reports.seen):  # what it says may overtake what it said
             reports.wait_for("back")

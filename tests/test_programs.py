@@ -1,4 +1,4 @@
-"""A fresh machine gets every program the tests ask for, and is told what to type where it may install nothing."""
+"""A fresh machine gets every program the tests ask for, and says what to type where it may install nothing."""
 
 import os
 import re
@@ -12,15 +12,15 @@ from tests import programs
 
 from .running import ROOT
 
-ASKED = re.compile(r"\bneed\(\s*\"([^\"]+)\",\s*package=\"([^\"]+)\"")
+NEED = re.compile(r"\bneed\(\s*\"([^\"]+)\",\s*package=\"([^\"]+)\"")
 
 
 def test_whatever_a_test_needs_is_installed_by_make_test() -> None:
     files = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
-    asked = {(path.name, *found) for path, text in files.items() for found in ASKED.findall(text)}
+    needs = {(path.name, *found) for path, text in files.items() for found in NEED.findall(text)}
 
-    assert len({program for _, program, _ in asked}) > 15
-    assert [one for one in sorted(asked) if one[2] not in programs.DEBIAN.values()] == []
+    assert len({program for _, program, _ in needs}) > 15
+    assert [one for one in sorted(needs) if one[2] not in programs.DEBIAN.values()] == []
 
 
 @pytest.mark.parametrize("apt", [True, False])
@@ -35,13 +35,13 @@ def test_who_may_not_install_is_told_what_to_type(tmp_path: Path, apt: bool) -> 
         "import os; os.geteuid = lambda: 1000; from tests import programs; programs._install_debian(['ffmpeg', 'sox'])"
     )
 
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", ask], cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)}, capture_output=True,
         text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
 
     if apt:
-        assert "please run as root: apt-get install --no-install-recommends ffmpeg sox" in said
+        assert "please run as root: apt-get install --no-install-recommends ffmpeg sox" in output
     else:
-        assert "this is no Debian; please install what it calls ffmpeg, sox" in said
-    assert len(said.splitlines()) == 1
+        assert "this is no Debian; please install what it calls ffmpeg, sox" in output
+    assert len(output.splitlines()) == 1

@@ -24,6 +24,6 @@ def test_every_variable_is_in_the_reference() -> None:
 
 
 def test_every_setting_of_the_proxy_is_in_the_reference() -> None:
-    asked = re.findall(r'values\.\w+\("([A-Z_]+)"', Path(settings.__file__).read_text(encoding="utf-8"))
+    names = re.findall(r'values\.\w+\("([A-Z_]+)"', Path(settings.__file__).read_text(encoding="utf-8"))
 
-    assert {f"{settings.PREFIX}{name}" for name in asked} - documented_names() == set()
+    assert {f"{settings.PREFIX}{name}" for name in names} - documented_names() == set()

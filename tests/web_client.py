@@ -38,13 +38,13 @@ def opened(address: str, method: str, body: Any = None, **headers: str) -> Itera
     """A request whose answer is still being read. Header names are given with underscores."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT)
-    given = {key.replace("_", "-"): value for key, value in headers.items()}
+    all_headers = {key.replace("_", "-"): value for key, value in headers.items()}
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     if data is not None:
-        given.setdefault("Content-Type", "application/json")
+        all_headers.setdefault("Content-Type", "application/json")
     try:
         target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
-        connection.request(method, target, data, {"Accept": BOTH, **given})
+        connection.request(method, target, data, {"Accept": BOTH, **all_headers})
         yield connection.getresponse()
     finally:
         connection.close()

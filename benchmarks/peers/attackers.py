@@ -32,7 +32,7 @@ FORMS: dict[str, tuple[bytes, bytes, float]] = {
 """What is said first, what is said again and again, and the pause between two of those."""
 
 
-async def attack(port: int, form: str, begun: asyncio.Event) -> None:
+async def attack(port: int, form: str, started: asyncio.Event) -> None:
     first, more, pause = FORMS[form]
     while True:
         with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ async def attack(port: int, form: str, begun: asyncio.Event) -> None:
             ended = asyncio.ensure_future(reader.read(-1))
             with contextlib.suppress(OSError):
                 writer.write(first)
-                begun.set()
+                started.set()
                 while not ended.done() and not writer.is_closing():
                     writer.write(more)
                     await writer.drain()
@@ -50,14 +50,14 @@ async def attack(port: int, form: str, begun: asyncio.Event) -> None:
             ended.cancel()
             await asyncio.gather(ended, return_exceptions=True)
             writer.transport.abort()
-        begun.set()
+        started.set()
         await asyncio.sleep(AGAIN * random.uniform(0.5, 1.5))
 
 
 async def main(port: int, form: str, count: int) -> None:
-    begun = [asyncio.Event() for _ in range(count)]
-    attacks = [asyncio.ensure_future(attack(port, form, each)) for each in begun]
-    await asyncio.gather(*(each.wait() for each in begun))
+    started = [asyncio.Event() for _ in range(count)]
+    attacks = [asyncio.ensure_future(attack(port, form, each)) for each in started]
+    await asyncio.gather(*(each.wait() for each in started))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     with contextlib.suppress(TimeoutError):

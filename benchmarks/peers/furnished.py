@@ -39,8 +39,8 @@ class Shelf:
 
 
 class Furnished(GatewayServer):
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, sources={"shelf": Shelf(COUNT)}, **more)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, sources={"shelf": Shelf(COUNT)}, **more)
         self.dispatcher = ToolDispatcher(self.registry, policy=_open)
 
 

@@ -1,4 +1,4 @@
-"""A model that says the same to everybody after a while. Usage: model.py MILLISECONDS; prints its port."""
+"""A model that answers every request alike after a while. Usage: model.py MILLISECONDS; prints its port."""
 
 import asyncio
 import json

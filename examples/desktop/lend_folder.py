@@ -77,24 +77,24 @@ def lend(app: AppTools, folder: Path) -> None:
         try:
             return Text(data.decode())
         except UnicodeDecodeError:
-            # Not where the folder is: that is nobody's business.
+            # Not where the folder is: no caller needs to know.
             uri = f"lent:///{quote(os.fsencode(file.relative_to(root).as_posix()))}"
             return Embedded(Contents(uri=uri, mime_type=kind, blob=data))
 
 
 def _files(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of that name whose own path can be told: no links, nothing outside, no name that is not UTF-8."""
+    """The files of that name whose own path can be sent: no links, nothing outside, no name that is not UTF-8."""
     for path in islice(root.rglob("*"), MOST_LOOKED_AT):
         if not fnmatch(path.name, name) or _inside(root, path) is None:
             continue
-        shown = str(path.relative_to(root))
+        relative = str(path.relative_to(root))
         try:
             about = path.lstat()
-            shown.encode()
-        except (OSError, UnicodeEncodeError):  # gone meanwhile, not ours to see, or not to be told
+            relative.encode()
+        except (OSError, UnicodeEncodeError):  # gone meanwhile, not readable, or a name that can't be sent
             continue
         if stat.S_ISREG(about.st_mode):
-            yield shown, about
+            yield relative, about
 
 
 def _inside(root: Path, path: Path) -> Path | None:
@@ -110,13 +110,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--url", help="where the proxy is (default OPENCLAW_PROXY_SERVER_URL)")
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
     def say(session: Session) -> None:
-        print(f"lending {asked.folder} at {session.mcp_url}", flush=True)
+        print(f"lending {options.folder} at {session.mcp_url}", flush=True)
 
-    app = AppTools(asked.url, device="desktop", on_session=say)
-    lend(app, asked.folder)
+    app = AppTools(options.url, device="desktop", on_session=say)
+    lend(app, options.folder)
     try:
         asyncio.run(app.run_forever())
     except KeyboardInterrupt:

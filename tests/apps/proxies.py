@@ -21,9 +21,9 @@ MCP_TOKEN = "mcp-token"
 @contextlib.contextmanager
 def proxy(port: int = 0, **settings: str) -> Iterator[str]:
     """The address of a proxy that answers. Settings are named without their OPENCLAW_PROXY_ prefix."""
-    given = {"APP_TOKEN": APP_TOKEN, "OPENCLAW_TOKEN": MCP_TOKEN, "AUDIT": "off", **settings}
+    variables = {"APP_TOKEN": APP_TOKEN, "OPENCLAW_TOKEN": MCP_TOKEN, "AUDIT": "off", **settings}
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OPENCLAW_")}
-    environment |= {f"OPENCLAW_PROXY_{name}": value for name, value in given.items()}
+    environment |= {f"OPENCLAW_PROXY_{name}": value for name, value in variables.items()}
     with process(OPENCLAW, "proxy", "--port", str(port), env=environment, stdout=subprocess.PIPE) as child:
         yield read_line(child, READY_WAIT).decode().split()[-1]
 
@@ -54,10 +54,14 @@ def ask_and_leave(url: str, tool: str, running: Callable[[], object]) -> None:
     """Call a tool, wait for `running` to return, and hang up."""
     body, headers = web_client.stateless("tools/call", {"name": tool, "arguments": {}})
     parts = urlsplit(url)
-    given = {"Content-Type": "application/json", "Accept": web_client.BOTH, "Authorization": f"Bearer {MCP_TOKEN}"}
-    given |= {key.replace("_", "-"): value for key, value in headers.items()}
+    all_headers = {
+        "Content-Type": "application/json",
+        "Accept": web_client.BOTH,
+        "Authorization": f"Bearer {MCP_TOKEN}",
+    }
+    all_headers |= {key.replace("_", "-"): value for key, value in headers.items()}
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=web_client.WAIT)
-    connection.request("POST", parts.path, json.dumps(body).encode(), given)
+    connection.request("POST", parts.path, json.dumps(body).encode(), all_headers)
     try:
         assert running(), f"{tool} was not called"
     finally:
@@ -73,8 +77,8 @@ def tools(url: str) -> list[Any]:
 
 def text(result: Any) -> str:
     (block,) = result["content"]
-    said: str = block["text"]
-    return said
+    content: str = block["text"]
+    return content
 
 
 def api(address: str, method: str, path: str, body: Any = None) -> web_client.Answer:

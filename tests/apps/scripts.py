@@ -75,8 +75,8 @@ def in_node(url: str, token: str) -> Iterator[Reports]:
 def in_chromium(url: str, token: str) -> Iterator[Reports]:
     files = {"/client.js": CLIENT, **{f"/{path.name}": path for path in (HERE / "js").iterdir()}}
     with served(files) as (address, reports):
-        asked = urlencode({"url": url, "token": token})
-        with chromium(f"{address}/page.html?{asked}"):
+        query = urlencode({"url": url, "token": token})
+        with chromium(f"{address}/page.html?{query}"):
             yield reports
 
 

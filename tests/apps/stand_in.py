@@ -46,8 +46,8 @@ class StandIn:
             else:
                 self.sessions += 1
                 body = {"mcpSessionId": f"s{self.sessions}"}
-        given = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": given})
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": json.dumps(body).encode()})
 
 

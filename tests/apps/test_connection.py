@@ -22,8 +22,8 @@ Message = list[bytes]
 class Server:
     """Shakes hands and then sends these bytes, so many at a time; hears what is said to it."""
 
-    def __init__(self, said: bytes, cut: int) -> None:
-        self.said, self.cut = said, cut
+    def __init__(self, data: bytes, cut: int) -> None:
+        self.said, self.cut = data, cut
         self.received: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,8 +87,8 @@ SIZES = st.sampled_from([0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
 )
 def test_messages_arrive_whole_and_in_order_however_they_are_cut(sizes: list[list[int]], cut: int) -> None:
     messages = [[b"abc"[place : place + 1] * size for place, size in enumerate(pieces)] for pieces in sizes]
-    said = frames(messages)
-    received, ended = asyncio.run(visit(Server(said, max(cut, len(said) // 2000)), []))
+    data = frames(messages)
+    received, ended = asyncio.run(visit(Server(data, max(cut, len(data) // 2000)), []))
 
     assert received == [b"".join(pieces) for pieces in messages]
     assert ended == (4410, "deleted")

@@ -80,10 +80,10 @@ def test_an_end_that_is_no_ordinary_exception_is_answered_and_logged(
     address: str, caplog: pytest.LogCaptureFixture, function: Callable[..., Any], kind: str
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        said = called(address, function)
+        result = called(address, function)
 
-    assert said["isError"]
-    assert text(said) == f"{function.__name__} failed in the app ({kind}); its log says more"
+    assert result["isError"]
+    assert text(result) == f"{function.__name__} failed in the app ({kind}); its log says more"
     assert f"the tool {function.__name__} failed" in caplog.text
 
 
@@ -110,8 +110,8 @@ asyncio.run(app.run_forever())
 
 @pytest.mark.parametrize("tool", ["leave", "leave_too"])
 def test_a_tool_that_ends_the_app_is_answered_and_ends_it(address: str, tool: str) -> None:
-    given = {"OPENCLAW_PROXY_SERVER_URL": address, "OPENCLAW_PROXY_APP_TOKEN": APP_TOKEN}
-    with process(sys.executable, "-c", LEAVING, env={**os.environ, **given}, stdout=subprocess.PIPE) as child:
+    variables = {"OPENCLAW_PROXY_SERVER_URL": address, "OPENCLAW_PROXY_APP_TOKEN": APP_TOKEN}
+    with process(sys.executable, "-c", LEAVING, env={**os.environ, **variables}, stdout=subprocess.PIPE) as child:
         url = read_line(child, READY_WAIT).decode().strip()
         connected(address, url)
         assert text(call(url, tool)) == f"{tool} ended the app"
@@ -147,5 +147,5 @@ def test_half_a_character_in_an_answer_is_replaced(address: str) -> None:
     assert called(address, half_result)["structuredContent"] == {"key \ufffd": ["\ufffd smile", 1, None, "/w=="]}
     assert text(called(address, half_text)) == "smile \ufffd"
     assert text(called(address, half_error)) == "no file \ufffd here"
-    said = called(address, half_progress, progressToken="p")["said"]
-    assert [message["params"]["message"] for message in said] == ["at \ufffd"]
+    messages = called(address, half_progress, progressToken="p")["said"]
+    assert [message["params"]["message"] for message in messages] == ["at \ufffd"]

@@ -53,10 +53,10 @@ def test_a_bridge_that_is_closed_is_dialled_again_on_the_same_session(code: int)
 def test_a_session_the_proxy_does_not_know_is_made_again() -> None:
     async def main(proxy: StandIn) -> None:
         proxy.talks = [close(4404)]
-        made: list[Session] = []
-        async with AppTools(proxy.address, on_session=made.append) as app:
+        sessions: list[Session] = []
+        async with AppTools(proxy.address, on_session=sessions.append) as app:
             assert app.session.id == "s2"
-            assert [session.id for session in made] == ["s1", "s2"]
+            assert [session.id for session in sessions] == ["s1", "s2"]
             assert app.session.mcp_url == f"{proxy.address}/v1/mcp/s2"
 
     at(main)
@@ -151,19 +151,19 @@ def test_tools_changed_while_disconnected_are_sent_on_reconnect() -> None:
 
 
 def test_leaving_is_no_error() -> None:
-    said: list[Any] = []
+    codes: list[Any] = []
 
     async def listen(receive: Receive, send: Send) -> None:
         while (event := await receive())["type"] != "websocket.disconnect":
             await send({"type": "websocket.send", "text": '{"type":"pong"}'})
-        said.append(event["code"])
+        codes.append(event["code"])
 
     async def main(proxy: StandIn) -> None:
         proxy.talks = [listen]
         async with AppTools(proxy.address):
             pass
-        while not said:  # noqa: ASYNC110  the stand-in has no event of ours
+        while not codes:  # noqa: ASYNC110  the stand-in has no event of ours
             await asyncio.sleep(0.01)
 
     at(main)
-    assert said == [1000]
+    assert codes == [1000]

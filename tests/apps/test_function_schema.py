@@ -87,9 +87,9 @@ def test_each_kind_of_hint_has_its_schema() -> None:
 
 
 def test_the_function_is_handed_its_own_types_and_its_own_defaults() -> None:
-    given_arguments = make_tool(everything, {}).decode_arguments(b'{"word":"w","count":1,"colour":"red","at":{"x":1}}')
+    arguments = make_tool(everything, {}).decode_arguments(b'{"word":"w","count":1,"colour":"red","at":{"x":1}}')
 
-    assert given_arguments == {"word": "w", "count": 1, "colour": Colour.RED, "at": Point(1)}
+    assert arguments == {"word": "w", "count": 1, "colour": Colour.RED, "at": Point(1)}
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,14 @@ def test_descriptions_come_from_either_style_of_docstring() -> None:
         :param int b: the second
         """
 
-    shown = schema_of(google)["properties"]
-    assert (shown["a"]["description"], shown["b"]["description"]) == ("the first, whatever it is", "the second")
+    properties = schema_of(google)["properties"]
+    assert (properties["a"]["description"], properties["b"]["description"]) == (
+        "the first, whatever it is",
+        "the second",
+    )
     assert make_tool(google, {}).definition["description"] == "Add.\n\nSlowly.\n\nReturns:\n    nothing"
-    shown = schema_of(sphinx)["properties"]
-    assert (shown["a"]["description"], shown["b"]["description"]) == ("the first", "the second")
+    properties = schema_of(sphinx)["properties"]
+    assert (properties["a"]["description"], properties["b"]["description"]) == ("the first", "the second")
     assert make_tool(sphinx, {}).definition["description"] == "Add."
 
 
@@ -162,11 +165,11 @@ def test_a_record_that_holds_its_own_kind_is_described_and_promised() -> None:
     def prune(tree: Node) -> Node:
         return tree
 
-    shown = make_tool(prune, {}).definition
+    definition = make_tool(prune, {}).definition
     tree = {"name": "a", "below": [{"name": "b", "below": []}]}
     for schema, value, wrong in (
-        (shown["input_schema"], {"tree": tree}, {"tree": {"name": "a", "below": [{}]}}),
-        (shown["output_schema"], tree, {"name": "a", "below": [{}]}),
+        (definition["input_schema"], {"tree": tree}, {"tree": {"name": "a", "below": [{}]}}),
+        (definition["output_schema"], tree, {"name": "a", "below": [{}]}),
     ):
         assert schema["type"] == "object"
         assert jsonschema_rs.is_valid(schema, value)
@@ -185,7 +188,7 @@ def test_a_record_written_as_an_array_is_taken_but_not_promised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hint", "shown"),
+    ("hint", "hint_text"),
     [
         (Path, "Path"),
         (Call | None, "Call | None"),
@@ -193,14 +196,14 @@ def test_a_record_written_as_an_array_is_taken_but_not_promised() -> None:
         (list[Path], "list[pathlib.Path]"),
     ],
 )
-def test_a_hint_json_cannot_carry_is_named_with_its_parameter(hint: Any, shown: str) -> None:
+def test_a_hint_json_cannot_carry_is_named_with_its_parameter(hint: Any, hint_text: str) -> None:
     def walk(where: Any) -> None: ...
 
     walk.__annotations__["where"] = hint
     with pytest.raises(BadRequest) as refused:
         make_tool(walk, {})
     assert str(refused.value).startswith("walk: `where` is of type ")
-    assert f"{shown}, which JSON can't carry" in str(refused.value)
+    assert f"{hint_text}, which JSON can't carry" in str(refused.value)
 
 
 def test_a_record_to_return_that_json_cannot_carry_is_named() -> None:
@@ -221,9 +224,9 @@ def test_an_integer_may_be_written_as_a_float() -> None:
 
     tool = make_tool(some, {})
 
-    given_arguments = tool.decode_arguments(b'{"count":1.0,"more":{"a":[-2e0]},"ratio":0.1,"note":"1.0"}')
-    assert given_arguments == {"count": 1, "more": {"a": [-2]}, "ratio": 0.1, "note": "1.0"}
-    assert type(given_arguments["count"]) is int
+    arguments = tool.decode_arguments(b'{"count":1.0,"more":{"a":[-2e0]},"ratio":0.1,"note":"1.0"}')
+    assert arguments == {"count": 1, "more": {"a": [-2]}, "ratio": 0.1, "note": "1.0"}
+    assert type(arguments["count"]) is int
     for refused in (b"1.5", b'"1"', b"1e300"):
         with pytest.raises(ToolArguments, match="Expected `int`"):
             tool.decode_arguments(b'{"count":' + refused + b',"more":{}}')

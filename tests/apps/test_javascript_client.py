@@ -22,14 +22,14 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=WHERE)
-def lent(request: pytest.FixtureRequest, address: str) -> Iterator[tuple[str, Reports]]:
+def lent_tools(request: pytest.FixtureRequest, address: str) -> Iterator[tuple[str, Reports]]:
     """The MCP address of a script's tools, and what the script says."""
     with request.param(address, APP_TOKEN) as reports:
         yield reports.wait_for("open")["detail"]["mcpUrl"], reports
 
 
-def test_functions_are_listed_with_their_schemas(lent: tuple[str, Reports]) -> None:
-    url, _ = lent
+def test_functions_are_listed_with_their_schemas(lent_tools: tuple[str, Reports]) -> None:
+    url, _ = lent_tools
     first, *_ = tools(url)
 
     assert (first["name"], first["description"]) == ("add", "Add.")
@@ -46,42 +46,42 @@ def test_functions_are_listed_with_their_schemas(lent: tuple[str, Reports]) -> N
 @pytest.mark.parametrize(
     ("value", "expected"), [("wörd", "wörd"), (7, "7"), (True, "true"), (None, "null"), ([1, "a"], '[1,"a"]')]
 )
-def test_any_json_comes_back_as_text(lent: tuple[str, Reports], value: Any, expected: str) -> None:
-    assert text(call(lent[0], "same", {"value": value})) == expected
+def test_any_json_comes_back_as_text(lent_tools: tuple[str, Reports], value: Any, expected: str) -> None:
+    assert text(call(lent_tools[0], "same", {"value": value})) == expected
 
 
-def test_an_object_comes_back_structured_and_nothing_as_null(lent: tuple[str, Reports]) -> None:
-    assert call(lent[0], "same", {"value": {"a": 1}})["structuredContent"] == {"a": 1}
-    assert text(call(lent[0], "nothing")) == "null"
+def test_an_object_comes_back_structured_and_nothing_as_null(lent_tools: tuple[str, Reports]) -> None:
+    assert call(lent_tools[0], "same", {"value": {"a": 1}})["structuredContent"] == {"a": 1}
+    assert text(call(lent_tools[0], "nothing")) == "null"
 
 
-def test_pictures_pass_as_content_blocks(lent: tuple[str, Reports]) -> None:
-    (block,) = call(lent[0], "picture")["content"]
+def test_pictures_pass_as_content_blocks(lent_tools: tuple[str, Reports]) -> None:
+    (block,) = call(lent_tools[0], "picture")["content"]
     assert (block["type"], block["mimeType"], base64.b64decode(block["data"])) == ("image", "image/png", PIXEL)
 
-    first, second, third = call(lent[0], "mixed")["content"]
+    first, second, third = call(lent_tools[0], "mixed")["content"]
     assert (first["text"], second["mimeType"], third["text"]) == ("before", "image/gif", '{"after":1}')
     assert base64.b64decode(second["data"]) == PIXEL
 
 
-def test_failures_are_sentences_and_keep_the_apps_secrets(lent: tuple[str, Reports]) -> None:
-    said = call(lent[0], "polite")
-    assert (text(said), said["isError"]) == ("the printer is out of paper; fill it", True)
-    assert text(call(lent[0], "clumsy")) == "clumsy failed in the app (RangeError); its log says more"
-    assert text(call(lent[0], "round")) == "round failed in the app (TypeError); its log says more"
+def test_failures_are_sentences_and_keep_the_apps_secrets(lent_tools: tuple[str, Reports]) -> None:
+    result = call(lent_tools[0], "polite")
+    assert (text(result), result["isError"]) == ("the printer is out of paper; fill it", True)
+    assert text(call(lent_tools[0], "clumsy")) == "clumsy failed in the app (RangeError); its log says more"
+    assert text(call(lent_tools[0], "round")) == "round failed in the app (TypeError); its log says more"
 
 
-def test_half_a_character_in_an_answer_is_replaced(lent: tuple[str, Reports]) -> None:
-    said = call(lent[0], "cut", progressToken="p")
-    assert said["structuredContent"] == {"key \ufffd": ["\ufffd", "😀", "\\ud83d", '"\\']}
-    assert [message["params"]["message"] for message in said["said"]] == ["at \ufffd"]
-    first, second = call(lent[0], "cut_text")["content"]
+def test_half_a_character_in_an_answer_is_replaced(lent_tools: tuple[str, Reports]) -> None:
+    result = call(lent_tools[0], "cut", progressToken="p")
+    assert result["structuredContent"] == {"key \ufffd": ["\ufffd", "😀", "\\ud83d", '"\\']}
+    assert [message["params"]["message"] for message in result["said"]] == ["at \ufffd"]
+    first, second = call(lent_tools[0], "cut_text")["content"]
     assert (first["text"], second["text"]) == ("\ufffd", '{"half":"\ufffd"}')
-    assert text(call(lent[0], "cut_error")) == "no \ufffd"
+    assert text(call(lent_tools[0], "cut_error")) == "no \ufffd"
 
 
-def test_what_can_never_work_is_refused_as_it_is_given(lent: tuple[str, Reports]) -> None:
-    refused = [report for report in lent[1].seen if report["type"] == "refused"]
+def test_what_can_never_work_is_refused_as_it_is_given(lent_tools: tuple[str, Reports]) -> None:
+    refused = [report for report in lent_tools[1].seen if report["type"] == "refused"]
 
     address = "is no address of a proxy; give one like http://127.0.0.1:8000"
     token = "the app token has a line break or a character no header can carry; give one of ASCII"
@@ -96,35 +96,35 @@ def test_what_can_never_work_is_refused_as_it_is_given(lent: tuple[str, Reports]
     assert {report["name"] for report in refused} == {"TypeError"}
 
 
-def test_progress_comes_before_the_result(lent: tuple[str, Reports]) -> None:
-    result = call(lent[0], "walk", progressToken="p")
+def test_progress_comes_before_the_result(lent_tools: tuple[str, Reports]) -> None:
+    result = call(lent_tools[0], "walk", progressToken="p")
 
-    assert [said["params"]["message"] for said in result["said"]] == ["half way"]
+    assert [notification["params"]["message"] for notification in result["said"]] == ["half way"]
     assert text(result) == "there"
 
 
-def test_a_caller_who_goes_away_aborts_the_function(lent: tuple[str, Reports]) -> None:
-    url, reports = lent
+def test_a_caller_who_goes_away_aborts_the_function(lent_tools: tuple[str, Reports]) -> None:
+    url, reports = lent_tools
 
     ask_and_leave(url, "sleepy", lambda: reports.wait_for("asleep"))
 
     assert "nobody waits" in reports.wait_for("aborted")["detail"]
 
 
-def test_no_more_calls_run_at_once_than_agreed(lent: tuple[str, Reports]) -> None:
+def test_no_more_calls_run_at_once_than_agreed(lent_tools: tuple[str, Reports]) -> None:
     with ThreadPoolExecutor(8) as callers:
-        counts = list(callers.map(lambda _: int(text(call(lent[0], "count"))), range(8)))
+        counts = list(callers.map(lambda _: int(text(call(lent_tools[0], "count"))), range(8)))
 
     assert max(counts) == 2
 
 
-def test_tools_change_while_lent(lent: tuple[str, Reports]) -> None:
-    assert text(call(lent[0], "grow")) == "done"
+def test_tools_change_while_lent(lent_tools: tuple[str, Reports]) -> None:
+    assert text(call(lent_tools[0], "grow")) == "done"
 
-    names = [tool["name"] for tool in tools(lent[0])]
+    names = [tool["name"] for tool in tools(lent_tools[0])]
     assert "grown" in names
     assert "nothing" not in names
-    assert text(call(lent[0], "grown")) == "grown"
+    assert text(call(lent_tools[0], "grown")) == "grown"
 
 
 @pytest.mark.parametrize("start", WHERE)

@@ -51,7 +51,7 @@ class Point:
 
 
 @asynccontextmanager
-async def lent(address: str, *functions: Callable[..., Any], **options: Any) -> AsyncIterator[AppTools]:
+async def open_app(address: str, *functions: Callable[..., Any], **options: Any) -> AsyncIterator[AppTools]:
     app = AppTools(address, token=APP_TOKEN, device="desk", **options)
     for function in functions:
         app.tool(function)
@@ -79,7 +79,7 @@ def test_a_function_is_listed_with_its_schema_and_called_with_typed_values(addre
         return Point(point.x + by, point.y + by)
 
     async def main() -> None:
-        async with lent(address, move) as app:
+        async with open_app(address, move) as app:
             (listed,) = await asyncio.to_thread(tools, app.session.mcp_url)
             assert listed["description"] == "Move a point."
             assert listed["inputSchema"]["properties"]["by"] == {
@@ -107,7 +107,7 @@ def test_any_json_comes_back_as_text(address: str, value: Any, expected: str) ->
         return value
 
     async def main() -> None:
-        async with lent(address, answer) as app:
+        async with open_app(address, answer) as app:
             assert text(await calling(app.session.mcp_url, "answer")) == expected
 
     bounded(main())
@@ -124,7 +124,7 @@ def test_pictures_and_whole_results_pass_as_content_blocks(address: str) -> None
         return ToolResult((Text("no such page"),), failed=True)
 
     async def main() -> None:
-        async with lent(address, picture, mixed, whole) as app:
+        async with open_app(address, picture, mixed, whole) as app:
             url = app.session.mcp_url
             (block,) = (await calling(url, "picture"))["content"]
             assert (block["type"], block["mimeType"]) == ("image", "image/png")
@@ -149,13 +149,13 @@ def test_a_tool_error_reaches_the_caller_and_any_other_error_stays_in_the_log(
         raise ValueError("password is hunter2")
 
     async def main() -> None:
-        async with lent(address, polite, clumsy) as app:
-            said = await calling(app.session.mcp_url, "polite")
-            assert (text(said), said["isError"]) == ("the printer is out of paper; fill it", True)
+        async with open_app(address, polite, clumsy) as app:
+            result = await calling(app.session.mcp_url, "polite")
+            assert (text(result), result["isError"]) == ("the printer is out of paper; fill it", True)
 
             with caplog.at_level(logging.ERROR):
-                said = await calling(app.session.mcp_url, "clumsy")
-            assert text(said) == "clumsy failed in the app (ValueError); its log says more"
+                result = await calling(app.session.mcp_url, "clumsy")
+            assert text(result) == "clumsy failed in the app (ValueError); its log says more"
             assert "hunter2" in caplog.text
 
     bounded(main())
@@ -166,7 +166,7 @@ def test_what_json_cannot_carry_fails_that_call_only(address: str) -> None:
         return object()
 
     async def main() -> None:
-        async with lent(address, odd) as app:
+        async with open_app(address, odd) as app:
             for _ in range(2):
                 assert "TypeError" in text(await calling(app.session.mcp_url, "odd"))
 
@@ -201,11 +201,11 @@ def test_progress_reaches_the_caller_before_the_result(address: str, threaded: b
 
     async def main() -> None:
         function = plod if threaded else walk
-        async with lent(address, function) as app:
+        async with open_app(address, function) as app:
             result = await calling(app.session.mcp_url, function.__name__, progressToken="p")
-            (said,) = result["said"]
-            assert said["params"]["progress"] == 1
-            assert said["params"]["message"] == "half way"
+            (notification,) = result["said"]
+            assert notification["params"]["progress"] == 1
+            assert notification["params"]["message"] == "half way"
             assert text(result) == "there"
 
     bounded(main())
@@ -229,7 +229,7 @@ def test_a_caller_who_goes_away_cancels_the_function(address: str) -> None:
         stopped.set()
 
     async def main() -> None:
-        async with lent(address, sleepy, busy) as app:
+        async with open_app(address, sleepy, busy) as app:
             url = app.session.mcp_url
             async with asyncio.timeout(WAIT):
                 await asyncio.to_thread(ask_and_leave, url, "sleepy", lambda: started.wait(WAIT))
@@ -252,7 +252,7 @@ def test_no_more_calls_run_at_once_than_agreed(address: str) -> None:
         running -= 1
 
     async def main() -> None:
-        async with lent(address, work, at_once=2) as app:
+        async with open_app(address, work, at_once=2) as app:
             await asyncio.gather(*(calling(app.session.mcp_url, "work") for _ in range(8)))
 
     bounded(main())
@@ -269,7 +269,7 @@ def test_a_plain_function_does_not_hold_up_the_others(address: str) -> None:
         return "quick"
 
     async def main() -> None:
-        async with lent(address, block, quick) as app:
+        async with open_app(address, block, quick) as app:
             blocked = asyncio.create_task(calling(app.session.mcp_url, "block"))
             assert text(await calling(app.session.mcp_url, "quick")) == "quick"
             release.set()
@@ -286,7 +286,7 @@ def test_tools_change_while_lent(address: str) -> None:
         return 1
 
     async def main() -> None:
-        async with lent(address, first) as app:
+        async with open_app(address, first) as app:
 
             @app.tool(name="second.one", description="The second.", annotations={"readOnlyHint": True})
             async def second() -> int:
@@ -385,7 +385,7 @@ def test_one_object_lends_one_session_at_a_time(address: str) -> None:
 def test_a_deleted_session_ends_the_lending(address: str) -> None:
     async def main() -> None:
         with pytest.raises(SessionDeleted):
-            async with lent(address) as app:
+            async with open_app(address) as app:
                 await asyncio.to_thread(api, address, "DELETE", f"/{app.session.id}")
                 await app.wait()
 
@@ -394,7 +394,7 @@ def test_a_deleted_session_ends_the_lending(address: str) -> None:
 
 def test_leaving_takes_the_session_away(address: str) -> None:
     async def main() -> None:
-        async with lent(address) as app:
+        async with open_app(address) as app:
             id = app.session.id
             assert (await asyncio.to_thread(api, address, "GET", f"/{id}")).status == 200
         assert (await asyncio.to_thread(api, address, "GET", f"/{id}")).status == 404
@@ -449,7 +449,7 @@ def test_two_apps_do_not_meet(address: str) -> None:
         return "two"
 
     async def main() -> None:
-        async with lent(address, who_one) as one, lent(address, who_two) as two:
+        async with open_app(address, who_one) as one, open_app(address, who_two) as two:
             assert one.session.id != two.session.id
             assert text(await calling(one.session.mcp_url, "who_one")) == "one"
             assert text(await calling(two.session.mcp_url, "who_two")) == "two"

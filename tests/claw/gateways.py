@@ -80,6 +80,6 @@ async def failed(client: Client, name: str, /, **arguments: Any) -> str:
 
 
 def operator(url: str, token: str) -> GatewayClient:
-    """Somebody else at the gateway, who sees what came of a tool."""
+    """Another client of the gateway, which sees what a tool did."""
     received = ClientProfile(client=BACKEND, scopes=EVERY)
     return GatewayClient(url, received, credentials=Credentials(token=token), redial=False)

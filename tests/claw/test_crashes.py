@@ -28,7 +28,7 @@ KILLS = 6
 
 
 class Post:
-    """A room that sends each message once, by its key, whichever gateway it is in; it can be told not to answer."""
+    """A room that sends each message once, by its key, whichever gateway it is in; it can be set not to answer."""
 
     def __init__(self) -> None:
         self.sent: dict[str, str] = {}
@@ -109,7 +109,7 @@ def test_any_was_answered_is_recorded_and_any_is_recorded_was_sent(tmp_path: Pat
 
 
 def _answers(peer: StdioServer) -> list[int]:
-    """The ids answered before the end; a torn last line is nobody's answer."""
+    """The ids answered before the end; a torn last line is no answer."""
     ids = []
     with contextlib.suppress(AssertionError):
         while True:
@@ -179,7 +179,7 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
     tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clawlink, "RECONNECT_TIMEOUT", 0.4)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "message_send": {"target": "a", "message": "x"},
         "cron_add": {"job": {"schedule": {}, "payload": {}}},
     }
@@ -189,7 +189,7 @@ def test_a_gateway_that_does_not_come_back_leaves_the_question_open(
         post.answer.clear()
         async with running(tmp_path, modules=[post]) as harness:
             served = ClawServer(from_environment(environment(harness.url, TOKEN, effects)), frozenset(CLAW_TOOLS))
-            order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=given[tool], context=NULL_CONTEXT)
+            order = ToolCall(caller=LOCAL_CALLER, name=tool, arguments=arguments[tool], context=NULL_CONTEXT)
             calling = asyncio.create_task(served.toolbox.call(order))
             await post.came.wait()
             stopping = asyncio.create_task(harness.stop())

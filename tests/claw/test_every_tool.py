@@ -65,7 +65,7 @@ CLIENTS = {"official": official_client, "own": own_client}
 
 
 class Scene:
-    """A client of the tool server, somebody else at the gateway, and the conversation both see."""
+    """A client of the tool server, another client of the gateway, and the conversation both see."""
 
     def __init__(self, use: Use, other: GatewayClient, room: str, effects: Path) -> None:
         self.use = use
@@ -112,8 +112,8 @@ def test_the_seven_session_tools(gateway: Served, tmp_path: Path, client: str) -
             assert [row["label"] for row in rows["sessions"]] == [f"Ops {client}"]
             history = await use("sessions_history", sessionKey=f"ops-{client}")
             assert [message["role"] for message in history["messages"]] == ["user", "assistant"]
-            seen = await here.other.call("chat.history", {"sessionKey": f"ops-{client}"})
-            assert seen["messages"][0]["content"] == "are you well?"
+            page = await here.other.call("chat.history", {"sessionKey": f"ops-{client}"})
+            assert page["messages"][0]["content"] == "are you well?"
 
             assert (await use("agents_list"))["defaultId"] == "main"
             assert (await use("session_status"))["exists"] is False
@@ -238,8 +238,8 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
         use = here.use
         await use("gateway_config_patch", patches={"ui": {"seamColor": "#aaaaaa"}})
         assert on_disk()["ui"] == {"seamColor": "#aaaaaa"}
-        got = await use("gateway_config_get", key="ui.seamColor")
-        assert got["value"] == "#aaaaaa"
+        result = await use("gateway_config_get", key="ui.seamColor")
+        assert result["value"] == "#aaaaaa"
         whole = (await use("gateway_config_get"))["config"]
         await use("gateway_config_apply", config={**whole, "ui": {"seamColor": "#bbbbbb"}})
         assert on_disk()["ui"] == {"seamColor": "#bbbbbb"}
@@ -266,12 +266,12 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
 
 
 async def _granted(other: GatewayClient, tmp_path: Path, gateway: Served, **wanted: Any) -> dict[str, str]:
-    given = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
-    entry = given["mcpConfig"]["mcpServers"]["openclaw"]
+    grant = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
+    entry = grant["mcpConfig"]["mcpServers"]["openclaw"]
     effects = {"SIDE_EFFECTS_FILE": str(tmp_path / "effects.ndjson")}
     received = {name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items()}
     path = Path(effects["SIDE_EFFECTS_FILE"])
-    return environment(gateway.ws, given["token"], path, **received | effects | {"GATEWAY_TOKEN": given["token"]})
+    return environment(gateway.ws, grant["token"], path, **received | effects | {"GATEWAY_TOKEN": grant["token"]})
 
 
 def test_a_run_under_a_grant_acts_in_its_own_place(gateway: Served, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_run_under_a_grant_acts_in_its_own_place(gateway: Served, tmp_path: Pa
     asyncio.run(work())
 
 
-def test_a_guests_run_has_no_more_than_the_rules_leave_it(gateway: Served, tmp_path: Path) -> None:
+def test_a_strangers_run_has_no_more_than_the_rules_leave_it(gateway: Served, tmp_path: Path) -> None:
     async def work() -> None:
         async with operator(gateway.ws, gateway.token) as other:
             env = await _granted(other, tmp_path, gateway, senderIsOwner=False)

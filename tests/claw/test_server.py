@@ -46,23 +46,23 @@ def test_a_missing_setting_stops_the_start_with_its_name(tmp_path: Path, name: s
     env.pop(f"REMOTECLAW_{name}")
     if value is not None:
         env[f"REMOTECLAW_{name}"] = value
-    done = subprocess.run([SERVER], env=env, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([SERVER], env=env, capture_output=True, text=True, timeout=60, check=False)
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"remoteclaw-mcp-server fatal: Missing required environment variable: REMOTECLAW_{name}\n"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"remoteclaw-mcp-server fatal: Missing required environment variable: REMOTECLAW_{name}\n"
 
 
 def test_an_unknown_profile_stops_the_start(tmp_path: Path) -> None:
     env = environment(NOBODY, "t", tmp_path / "effects", TOOL_PROFILE="everything")
-    done = subprocess.run([SERVER], env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert "minimal, coding, messaging, full" in done.stderr
+    result = subprocess.run([SERVER], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "minimal, coding, messaging, full" in result.stderr
 
 
 # ---- what is listed --------------------------------------------------------------------------------------------------
 
 
-def test_all_29_are_listed_before_anybody_is_called(tmp_path: Path) -> None:
+def test_all_29_are_listed_before_the_gateway_is_called(tmp_path: Path) -> None:
     with server(environment(NOBODY, "t", tmp_path / "effects")) as peer:
         hello = introduce(peer)
         assert hello["serverInfo"]["name"] == "remoteclaw"
@@ -122,8 +122,8 @@ def test_the_gateway_is_dialled_once_by_the_first_call_or_a_list_only_it_can_giv
         return sum(one.status == "ESTABLISHED" for one in psutil.Process(peer.child.pid).net_connections())
 
     own = token == "the gateway's"
-    given = gateway.token if own else granted(gateway)["token"]
-    with server(environment(gateway.ws, given, tmp_path / "effects")) as peer:
+    credential = gateway.token if own else granted(gateway)["token"]
+    with server(environment(gateway.ws, credential, tmp_path / "effects")) as peer:
         introduce(peer)
         assert connections() == 0
         listed(peer)
@@ -159,9 +159,9 @@ def test_a_wrong_token_is_said_so(tmp_path: Path, gateway: Served) -> None:
 
 
 def granted(gateway: Served, **wanted: Any) -> Any:
-    done = gateway.call("attach.grant", json.dumps({"sessionKey": "cli", **wanted}))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = gateway.call("attach.grant", json.dumps({"sessionKey": "cli", **wanted}))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def test_an_attached_agent_has_the_grants_tools_any_its_environment_says(tmp_path: Path, gateway: Served) -> None:
@@ -236,9 +236,9 @@ def test_a_grant_of_no_tools_lists_none(gateway: Served) -> None:
     [({"sender_is_owner": False}, "sender_is_owner"), ({"sessionKey": "agent:nobody:x"}, "unknown agent")],
 )
 def test_a_grant_that_was_asked_for_wrongly_is_none(gateway: Served, wanted: Any, says: str) -> None:
-    done = gateway.call("attach.grant", json.dumps({"sessionKey": "cli", **wanted}))
-    assert done.returncode != 0
-    assert says in done.stderr
+    result = gateway.call("attach.grant", json.dumps({"sessionKey": "cli", **wanted}))
+    assert result.returncode != 0
+    assert says in result.stderr
 
 
 def test_each_tool_a_cli_agent_uses_is_on_record_once(tmp_path: Path) -> None:
@@ -272,10 +272,10 @@ def audited(gateway: Served, session: str, count: int) -> list[Any]:
     command = [OPENCLAW, "audit", "--session", session, "--json"]
     deadline = time.monotonic() + 30
     while True:
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=settings(gateway.folder), capture_output=True, text=True, timeout=60, check=True
         )
-        found: list[Any] = json.loads(done.stdout)[::-1]
+        found: list[Any] = json.loads(result.stdout)[::-1]
         if len(found) >= count or time.monotonic() > deadline:
             return found
         time.sleep(0.1)

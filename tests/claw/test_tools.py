@@ -139,13 +139,13 @@ def test_a_filter_and_a_limit_go_together(fake: FakeGateway) -> None:
 
 
 def test_history_can_leave_tools_out(fake: FakeGateway) -> None:
-    said = {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}
+    reply = {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}
     used = {"role": "assistant", "content": [{"type": "toolCall", "id": "1"}]}
-    fake.answers["chat.history"] = {"messages": [{"role": "user", "content": "x"}, used, {"role": "toolResult"}, said]}
+    fake.answers["chat.history"] = {"messages": [{"role": "user", "content": "x"}, used, {"role": "toolResult"}, reply]}
 
     assert len(fake.works("sessions_history", sessionKey="main")["messages"]) == 4
-    kept = fake.works("sessions_history", session_key="main", limit=3, include_tools=False)["messages"]
-    assert [message["role"] for message in kept] == ["user", "assistant"]
+    messages = fake.works("sessions_history", session_key="main", limit=3, include_tools=False)["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
     assert fake.last("chat.history") == {"sessionKey": "main", "limit": 3}
 
 
@@ -197,9 +197,9 @@ def test_a_message_that_was_not_taken_is_not_recorded(fake: FakeGateway) -> None
     assert not fake.path.exists() or fake.path.read_bytes() == b""
 
 
-@pytest.mark.parametrize("given", [{}, {"sessionKey": "a", "label": "b"}, {"sessionKey": " ", "label": ""}])
-def test_exactly_one_of_key_and_label(fake: FakeGateway, given: Any) -> None:
-    assert "either `sessionKey` or `label`" in fake.fails("sessions_send", message="x", **given)
+@pytest.mark.parametrize("arguments", [{}, {"sessionKey": "a", "label": "b"}, {"sessionKey": " ", "label": ""}])
+def test_exactly_one_of_key_and_label(fake: FakeGateway, arguments: Any) -> None:
+    assert "either `sessionKey` or `label`" in fake.fails("sessions_send", message="x", **arguments)
 
 
 def test_a_session_does_not_wait_for_itself(fake: FakeGateway) -> None:
@@ -218,9 +218,9 @@ def test_what_was_sent_is_on_record_under_the_sessions_whole_key(fake: FakeGatew
 @pytest.mark.parametrize("word", ["prompt", "task", "message"])
 def test_spawning_is_for_this_session(fake: FakeGateway, word: str) -> None:
     fake.works("sessions_spawn", **{word: "dig"}, agentId="digger", channel="local", timeout=9)
-    asked = fake.last("sessions.spawn")
-    assert asked.pop("idempotencyKey")
-    assert asked == {
+    request = fake.last("sessions.spawn")
+    assert request.pop("idempotencyKey")
+    assert request == {
         "task": "dig", "sessionKey": "agent:main:cli", "agentId": "digger", "channel": "local", "runTimeoutSeconds": 9,
     }  # fmt: skip
 
@@ -229,8 +229,8 @@ def test_a_gateway_that_does_not_spawn_gets_a_child_session(real: FakeGateway) -
     real.answers["sessions.create"] = {"key": "agent:main:dashboard:1", "runId": "R"}
     child = real.works("sessions_spawn", prompt="dig", label="d")
     assert (child["status"], child["childSessionKey"], child["runId"]) == ("accepted", "agent:main:dashboard:1", "R")
-    asked = real.last("sessions.create")
-    assert (asked["parentSessionKey"], asked["message"], asked["label"]) == ("agent:main:cli", "dig", "d")
+    request = real.last("sessions.create")
+    assert (request["parentSessionKey"], request["message"], request["label"]) == ("agent:main:cli", "dig", "d")
 
 
 def test_no_one_speaks_for_another_session(fake: FakeGateway) -> None:
@@ -272,9 +272,9 @@ def test_a_message_goes_out_once_and_is_written_down_as_the_gateway_names_it(fak
     fake.answers["message.action"] = {"kind": "send", "channel": "local", "to": "ada", "payload": {"messageId": "1"}}
     fake.works("message_send", to="@Ada", text="hello")
 
-    asked = fake.last("message.action")
-    assert asked.pop("idempotencyKey")
-    assert asked == {
+    request = fake.last("message.action")
+    assert request.pop("idempotencyKey")
+    assert request == {
         "channel": "local",
         "accountId": "default",
         "action": "send",
@@ -295,9 +295,9 @@ def test_each_send_has_a_key_of_its_own(fake: FakeGateway) -> None:
 
 def test_a_reply_stays_in_the_conversation_and_its_thread(fake: FakeGateway) -> None:
     fake.works("message_reply", message="yes", replyTo="m3")
-    asked = fake.last("message.action")
-    assert asked["action"] == "reply"
-    assert asked["params"] == {
+    request = fake.last("message.action")
+    assert request["action"] == "reply"
+    assert request["params"] == {
         "target": "room-1", "to": "room-1", "threadId": "t7", "accountId": "default", "message": "yes", "replyTo": "m3",
     }  # fmt: skip
     (record,) = read_effects(fake.path).sent
@@ -310,8 +310,8 @@ def test_another_thread_and_another_conversation_are_taken_as_said(fake: FakeGat
     fake.works("message_send", target="elsewhere", message="x")
     assert "threadId" not in fake.last("message.action")["params"]
     fake.works("message_send", target="room-1", message="x", channel="matrix")
-    asked = fake.last("message.action")
-    assert (asked["channel"], asked.get("accountId"), asked["params"].get("threadId")) == ("matrix", None, None)
+    request = fake.last("message.action")
+    assert (request["channel"], request.get("accountId"), request["params"].get("threadId")) == ("matrix", None, None)
 
 
 def test_a_file_of_the_folder_we_were_started_in_is_read_here_and_travels_as_bytes(tmp_path: Path) -> None:
@@ -340,11 +340,11 @@ def test_any_other_file_is_the_gateways_to_judge_and_to_read(
         (tmp_path / file).write_text("plan")
     received = {**HOME, "token": token, "owner": owner}
     fake = FakeGateway(tmp_path, home=received, files=FileAccess(folders=(tmp_path / "work",)))
-    given = {"target": "a", "message": "x"} if tool == "message_send" else {"target": "a"}
-    fake.works(tool, **given, **{name: str(tmp_path / "plan.txt")})
+    arguments = {"target": "a", "message": "x"} if tool == "message_send" else {"target": "a"}
+    fake.works(tool, **arguments, **{name: str(tmp_path / "plan.txt")})
     params = fake.last("message.action")["params"]
     assert (params["media"], "buffer" in params) == (str(tmp_path / "plan.txt"), False)
-    fake.works(tool, **given, **{name: str(tmp_path / "work/plan.txt")})
+    fake.works(tool, **arguments, **{name: str(tmp_path / "work/plan.txt")})
     assert ("buffer" in fake.last("message.action")["params"]) == (token != "ocg_x")
 
 
@@ -376,8 +376,8 @@ def test_a_file_there_is_not_is_not_sent(tmp_path: Path) -> None:
 
 def test_an_effect_has_its_name(fake: FakeGateway) -> None:
     fake.works("message_send_with_effect", target="a", message="hooray", effect="confetti")
-    asked = fake.last("message.action")
-    assert (asked["action"], asked["params"]["effectId"]) == ("sendWithEffect", "confetti")
+    request = fake.last("message.action")
+    assert (request["action"], request["params"]["effectId"]) == ("sendWithEffect", "confetti")
 
 
 def test_a_broadcast_is_recorded_for_each_target_that_got_it(fake: FakeGateway) -> None:
@@ -407,7 +407,7 @@ def test_a_gateway_without_broadcast_gets_one_message_after_another(real: FakeGa
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "inner"),
+    ("tool", "arguments", "inner"),
     [
         ("message_reply", {"message": "x", "replyToId": "m"}, {"replyTo": "m"}),
         ("message_thread_reply", {"message": "x", "threadId": "t"}, {"threadId": "t"}),
@@ -415,15 +415,15 @@ def test_a_gateway_without_broadcast_gets_one_message_after_another(real: FakeGa
     ],
 )
 def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
-    fake: FakeGateway, tmp_path: Path, tool: str, given: Any, inner: Any
+    fake: FakeGateway, tmp_path: Path, tool: str, arguments: Any, inner: Any
 ) -> None:
     (tmp_path / "real").mkdir()
     real = FakeGateway(tmp_path / "real", offers=REAL, home=HOME)
     for gateway, action in ((real, "send"), (fake, MESSAGE_ACTIONS[tool])):
-        gateway.works(tool, **given)
-        asked = gateway.last("message.action")
-        assert asked["action"] == action
-        assert inner.items() <= asked["params"].items()
+        gateway.works(tool, **arguments)
+        request = gateway.last("message.action")
+        assert request["action"] == action
+        assert inner.items() <= request["params"].items()
     assert [sent.tool for sent in read_effects(real.path).sent] == [tool]
 
 
@@ -441,7 +441,7 @@ def test_a_broadcast_without_a_channel_reaches_no_one_by_accident(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "action", "inner"),
+    ("tool", "arguments", "action", "inner"),
     [
         ("message_react", {"emoji": "👍", "message_id": "m"}, "react", {"emoji": "👍", "messageId": "m"}),
         ("message_react", {"emoji": "👍", "messageId": "m", "remove": True}, "react", {"remove": True}),
@@ -453,12 +453,12 @@ def test_a_broadcast_without_a_channel_reaches_no_one_by_accident(tmp_path: Path
     ],
 )
 def test_what_is_done_to_messages_is_asked_and_not_recorded(
-    fake: FakeGateway, tool: str, given: Any, action: str, inner: Any
+    fake: FakeGateway, tool: str, arguments: Any, action: str, inner: Any
 ) -> None:
-    fake.works(tool, **given)
-    asked = fake.last("message.action")
-    assert asked["action"] == action
-    assert inner.items() <= asked["params"].items()
+    fake.works(tool, **arguments)
+    request = fake.last("message.action")
+    assert request["action"] == action
+    assert inner.items() <= request["params"].items()
     assert not fake.path.exists()
 
 
@@ -483,13 +483,13 @@ def test_a_send_the_gateway_keeps_for_later_is_a_send(fake: FakeGateway) -> None
 
 def test_nothing_is_sent_when_it_could_not_be_recorded(tmp_path: Path) -> None:
     fake = FakeGateway(tmp_path / "missing", home=HOME)
-    for tool, given in (
+    for tool, arguments in (
         ("message_send", {"target": "a", "message": "x"}),
         ("message_broadcast", {"targets": ["a"], "message": "x"}),
         ("sessions_send", {"sessionKey": "a", "message": "x"}),
         ("cron_add", {"job": {"schedule": {}, "payload": {}}}),
     ):
-        assert "can't be written" in fake.fails(tool, **given)
+        assert "can't be written" in fake.fails(tool, **arguments)
     assert fake.asked == []
 
 
@@ -537,7 +537,7 @@ def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(fake: FakeG
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "method", "params"),
+    ("tool", "arguments", "method", "params"),
     [
         ("cron_status", {}, "cron.status", {}),
         ("cron_list", {"filter": "tea"}, "cron.list", {"query": "tea", "enabled": "all", "includeDisabled": True}),
@@ -552,8 +552,8 @@ def test_a_job_that_may_have_been_added_is_not_added_again_by_itself(fake: FakeG
         ("cron_runs", {}, "cron.runs", {"scope": "all"}),
     ],
 )  # fmt: skip
-def test_the_other_cron_tools(fake: FakeGateway, tool: str, given: Any, method: str, params: Any) -> None:
-    fake.works(tool, **given)
+def test_the_other_cron_tools(fake: FakeGateway, tool: str, arguments: Any, method: str, params: Any) -> None:
+    fake.works(tool, **arguments)
     assert fake.last(method) == params
 
 
@@ -571,14 +571,14 @@ def test_the_config_whole_or_in_part(fake: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"patches": {"a": 1}}, {"patch": '{"a": 1}'}, {"raw": {"a": 1}}, {"patches": [{"a": 2}, {"a": 1}]}]
+    "arguments", [{"patches": {"a": 1}}, {"patch": '{"a": 1}'}, {"raw": {"a": 1}}, {"patches": [{"a": 2}, {"a": 1}]}]
 )
-def test_a_patch_is_written_on_top_of_what_is_there(fake: FakeGateway, given: Any) -> None:
+def test_a_patch_is_written_on_top_of_what_is_there(fake: FakeGateway, arguments: Any) -> None:
     fake.answers["config.get"] = {"hash": "h", "exists": True}
-    fake.works("gateway_config_patch", **given, note="why")
-    asked = fake.last("config.patch")
-    assert json.loads(asked.pop("raw")) == {"a": 1}
-    assert asked == {"baseHash": "h", "note": "why", "sessionKey": "agent:main:cli"}
+    fake.works("gateway_config_patch", **arguments, note="why")
+    request = fake.last("config.patch")
+    assert json.loads(request.pop("raw")) == {"a": 1}
+    assert request == {"baseHash": "h", "note": "why", "sessionKey": "agent:main:cli"}
 
 
 def test_a_person_was_faster_once(fake: FakeGateway) -> None:

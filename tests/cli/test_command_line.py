@@ -29,27 +29,27 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(monkeypa
 
 @pytest.mark.parametrize("word", ["--version", "-V"])
 def test_the_version_is_printed(word: str) -> None:
-    done = openclaw(word)
+    result = openclaw(word)
 
-    assert (done.returncode, done.stdout) == (0, f"openclaw-mcp {__version__}\n")
+    assert (result.returncode, result.stdout) == (0, f"openclaw-mcp {__version__}\n")
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
 def test_help_lists_every_command_with_its_summary(words: tuple[str, ...]) -> None:
-    done = openclaw(*words)
+    result = openclaw(*words)
 
-    assert done.returncode == 0
+    assert result.returncode == 0
     for name, summary in COMMANDS.items():
-        assert name in done.stdout
-        assert summary in done.stdout
+        assert name in result.stdout
+        assert summary in result.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str) -> None:
-    done = openclaw(name, "--help")
+    result = openclaw(name, "--help")
 
-    assert done.returncode == 0
-    assert f"openclaw {name}" in done.stdout
+    assert result.returncode == 0
+    assert f"openclaw {name}" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_every_command_explains_itself(name: str) -> None:
     ],
 )
 def test_wrong_usage_is_one_clear_line_and_status_2(words: tuple[str, ...], says: str) -> None:
-    done = openclaw(*words)
+    result = openclaw(*words)
 
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert says in done.stderr
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert says in result.stderr
 
 
 def test_a_taken_port_is_one_clear_line_and_status_1() -> None:
@@ -77,16 +77,16 @@ def test_a_taken_port_is_one_clear_line_and_status_1() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        done = openclaw("echo", "--http", "--port", str(port))
+        result = openclaw("echo", "--http", "--port", str(port))
 
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert f"port {port}" in done.stderr
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert f"port {port}" in result.stderr
 
 
 def test_the_tool_server_names_the_setting_it_misses() -> None:
     server = str(Path(OPENCLAW).with_name("remoteclaw-mcp-server"))
-    done = subprocess.run([server], capture_output=True, text=True, timeout=60, check=False, env={})
+    result = subprocess.run([server], capture_output=True, text=True, timeout=60, check=False, env={})
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "REMOTECLAW_GATEWAY_URL" in done.stderr
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "REMOTECLAW_GATEWAY_URL" in result.stderr

@@ -30,26 +30,26 @@ def ran(served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def cron(served: Served, *words: str, fails: int = 0) -> str:
-    done = ran(served, *words)
-    assert done.returncode == fails, (words, done.stdout, done.stderr)
-    return done.stderr if fails else done.stdout
+    result = ran(served, *words)
+    assert result.returncode == fails, (words, result.stdout, result.stderr)
+    return result.stderr if fails else result.stdout
 
 
-def asked(served: Served, *words: str) -> Any:
+def read_json(served: Served, *words: str) -> Any:
     return json.loads(cron(served, *words, "--json"))
 
 
 def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> None:
-    shown = cron(served, "add", "--name", "morning", "--cron", "30 9 * * 1-5", "--tz", "Asia/Tokyo", "--message", "hi",
+    output = cron(served, "add", "--name", "morning", "--cron", "30 9 * * 1-5", "--tz", "Asia/Tokyo", "--message", "hi",
                 "--no-deliver")  # fmt: skip
-    times = re.findall(r"^    (Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:30:00 JST$", shown, re.MULTILINE)
+    times = re.findall(r"^    (Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:30:00 JST$", output, re.MULTILINE)
     assert len(times) == 5
-    assert re.findall(r"^    .* JST$", cron(served, "list"), re.MULTILINE)[:5] == shown.splitlines()[1:6]
-    made = asked(served, "get", "morning")
-    assert made["schedule"] == {"kind": "cron", "expr": "30 9 * * 1-5", "tz": "Asia/Tokyo"}
-    assert made["delivery"] == {"mode": "none"}
-    edited = asked(
-        served, "edit", made["id"][:8], "--every", "1h30m", "--announce", "--channel", "telegram", "--to", "7"
+    assert re.findall(r"^    .* JST$", cron(served, "list"), re.MULTILINE)[:5] == output.splitlines()[1:6]
+    job = read_json(served, "get", "morning")
+    assert job["schedule"] == {"kind": "cron", "expr": "30 9 * * 1-5", "tz": "Asia/Tokyo"}
+    assert job["delivery"] == {"mode": "none"}
+    edited = read_json(
+        served, "edit", job["id"][:8], "--every", "1h30m", "--announce", "--channel", "telegram", "--to", "7"
     )
     assert edited["schedule"]["everyMs"] == 5_400_000
     assert edited["delivery"] == {"mode": "announce", "channel": "telegram", "to": "7"}
@@ -64,16 +64,16 @@ def test_a_new_job_shows_its_next_five_times_in_its_own_zone(served: Served) -> 
 def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
     printed = cron(served, "add", "--name", "local", "--cron", "0 9 1 7 *", "--message", "x", "--no-deliver")
     assert re.search(r"-07-01 09:00:00 EDT", printed)
-    once = asked(served, "add", "--at", "2030-07-01T09:00", "--tz", "Europe/Vienna", "--system-event", "tea")
+    once = read_json(served, "add", "--at", "2030-07-01T09:00", "--tz", "Europe/Vienna", "--system-event", "tea")
     assert once["schedule"]["at"] == "2030-07-01T07:00:00.000Z"
     assert (once["sessionTarget"], once["name"]) == ("main", "tea")
-    soon = asked(served, "add", "--at", "20m", "--command", "true", "--webhook", "https://example.com/x")
+    soon = read_json(served, "add", "--at", "20m", "--command", "true", "--webhook", "https://example.com/x")
     assert 19 * 60_000 < soon["nextRunAtMs"] - soon["createdAtMs"] <= 20 * 60_000
     assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
 
 
 def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -> None:
-    asked(
+    read_json(
         served,
         "add",
         "--name",
@@ -87,37 +87,37 @@ def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -
         "--no-deliver",
     )
     assert " 09:30:00 CE" in cron(served, "edit", "moved", "--tz", "Europe/Vienna")
-    edited = asked(served, "edit", "moved", "--stagger", "30s")
+    edited = read_json(served, "edit", "moved", "--stagger", "30s")
     expected = {"kind": "cron", "expr": "30 9 * * *", "tz": "Europe/Vienna", "staggerMs": 30_000}
     assert edited["schedule"] == expected
-    assert asked(served, "edit", "moved", "--exact")["schedule"] == expected | {"staggerMs": 0}
-    asked(served, "add", "--name", "beat", "--every", "1h", "--message", "hi", "--no-deliver")
+    assert read_json(served, "edit", "moved", "--exact")["schedule"] == expected | {"staggerMs": 0}
+    read_json(served, "add", "--name", "beat", "--every", "1h", "--message", "hi", "--no-deliver")
     assert "this job has none" in cron(served, "edit", "beat", "--tz", "UTC", fails=1)
 
 
 def test_a_run_can_be_waited_for_and_read_about(served: Served) -> None:
-    asked(served, "add", "--name", "good", "--every", "1d", "--message", "!say all is well", "--no-deliver")
-    asked(served, "add", "--name", "bad", "--every", "1d", "--message", "!fail no luck", "--no-deliver")
+    read_json(served, "add", "--name", "good", "--every", "1d", "--message", "!say all is well", "--no-deliver")
+    read_json(served, "add", "--name", "bad", "--every", "1d", "--message", "!fail no luck", "--no-deliver")
     assert "all is well" in cron(served, "run", "good", "--wait")
     cron(served, "run", "bad", "--wait", fails=1)
     assert "not run: not-due" in cron(served, "run", "good", "--due")
     printed = cron(served, "runs")
     assert re.search(r"  ok +good .*\n    all is well", printed)
     assert re.search(r"  error +bad .*\n    no luck", printed)
-    assert asked(served, "runs", "good")["total"] == 1
-    assert "begun: manual:" in (begun := cron(served, "run", "good"))
-    assert len(begun.splitlines()) == 6  # with its next five times
+    assert read_json(served, "runs", "good")["total"] == 1
+    assert "begun: manual:" in (output := cron(served, "run", "good"))
+    assert len(output.splitlines()) == 6  # with its next five times
     assert "last error: no luck" in cron(served, "list")
     assert re.match(r"on; \d+ jobs; the next is due ", cron(served, "status"))
 
 
 def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_the_reason(served: Served) -> None:
     words = ("--name", "lost", "--every", "1d", "--message", "!say all is well", "--announce")
-    made = ran(served, "add", *words, "--channel", "telegram", "--to", "7", "--json")
-    assert json.loads(made.stdout)["delivery"]["channel"] == "telegram"
-    said = "no channel telegram is configured now; results can't be delivered until there is"
-    assert made.stderr == f"openclaw cron: {said}\n"
-    assert said in ran(served, "edit", "lost", "--to", "telegram:8").stderr
+    result = ran(served, "add", *words, "--channel", "telegram", "--to", "7", "--json")
+    assert json.loads(result.stdout)["delivery"]["channel"] == "telegram"
+    warning = "no channel telegram is configured now; results can't be delivered until there is"
+    assert result.stderr == f"openclaw cron: {warning}\n"
+    assert warning in ran(served, "edit", "lost", "--to", "telegram:8").stderr
     assert ran(served, "edit", "lost", "--channel", "local", "--to", "main").stderr == ""
     cron(served, "edit", "lost", "--channel", "telegram", "--to", "7")
     cron(served, "run", "lost", "--wait", fails=1)
@@ -128,7 +128,7 @@ def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_th
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("add", "--message", "x"), "give one time of firing"),
         (("add", "--every", "1h"), "give one kind of work"),
@@ -142,8 +142,8 @@ def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_th
         (("get", "nothing"), "cron job not found: nothing"),
     ],
 )
-def test_a_mistake_is_reported_in_one_sentence(served: Served, words: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_reported_in_one_sentence(served: Served, words: tuple[str, ...], message: str) -> None:
     printed = cron(served, *words, fails=1)
     assert printed.startswith("openclaw cron: ")
-    assert said in printed
+    assert message in printed
     assert len(printed.splitlines()) == 1

@@ -20,10 +20,10 @@ CALL = [
 def test_the_first_call_loads_neither_the_schema_library_nor_tls() -> None:
     lines = "".join(json.dumps(message) + "\n" for message in CALL)
     words = (sys.executable, "-X", "importtime", "-m", "openclaw_mcp", "echo")
-    done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=ANSWER_WAIT, check=True)
+    result = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=ANSWER_WAIT, check=True)
 
-    assert json.loads(done.stdout.splitlines()[1])["result"]["content"][0]["text"] == "hi"
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert json.loads(result.stdout.splitlines()[1])["result"]["content"][0]["text"] == "hi"
+    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
     assert "msgspec" in loaded
     assert not loaded & {"_ssl", "jsonschema_rs"}
 

@@ -32,17 +32,17 @@ def policy(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def explained(state: Path, *words: str) -> dict[str, Any]:
-    done = policy(state, "explain", "--json", *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    printed: dict[str, Any] = json.loads(done.stdout)
+    result = policy(state, "explain", "--json", *words)
+    assert (result.returncode, result.stderr) == (0, "")
+    printed: dict[str, Any] = json.loads(result.stdout)
     return printed
 
 
 def test_explain_prints_every_step_and_marks_the_one_that_decides(state: Path) -> None:
-    done = policy(state, "explain", "--tool", "message_delete", "--session", "agent:main:telegram:group:-100")
+    result = policy(state, "explain", "--tool", "message_delete", "--session", "agent:main:telegram:group:-100")
 
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0
     assert lines[0] == "message_delete: refused"
     assert lines[1] == "  because message_delete is refused by tools.deny, which names message_delete"
     assert [line for line in lines if line.startswith("* global ")] == [
@@ -148,19 +148,19 @@ def test_a_folder_in_its_place_refuses_everything(tmp_path: Path) -> None:
 
 
 def test_a_file_named_but_missing_is_one_clear_line_and_status_1(state: Path) -> None:
-    done = policy(state, "list", "--config", str(state / "none.json"))
+    result = policy(state, "list", "--config", str(state / "none.json"))
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("openclaw policy: there is no file")
-    assert len(done.stderr.splitlines()) == 1
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("openclaw policy: there is no file")
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [[], ["explain"], ["list", "--door", "window"], ["forbid"]])
 def test_wrong_usage_is_one_line_and_status_2(state: Path, words: list[str]) -> None:
-    done = policy(state, *words)
+    result = policy(state, *words)
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_explain_says_which_models_may_answer_and_marks_the_one_row_that_decides
 
     printed = explained(tmp_path, "--tool", "cron", *words)
     assert (printed["caller"]["models"], printed["allowed"]) == (models, not denied)
-    shown = policy(tmp_path, "explain", "--tool", "cron", *words).stdout.splitlines()
-    marked = [line for line in shown if line.startswith("* ") and "the step that decided" not in line]
+    lines = policy(tmp_path, "explain", "--tool", "cron", *words).stdout.splitlines()
+    marked = [line for line in lines if line.startswith("* ") and "the step that decided" not in line]
     assert len(marked) == denied
     assert all("tools.byProvider.anthropic.deny" in line for line in marked)

@@ -31,8 +31,8 @@ def openclaw(folder: Path, *words: str, **more: str) -> subprocess.CompletedProc
 
 
 def report(folder: Path, command: str, **more: str) -> tuple[int, Any]:
-    done = openclaw(folder, command, "--json", **more)
-    return done.returncode, json.loads(done.stdout)
+    result = openclaw(folder, command, "--json", **more)
+    return result.returncode, json.loads(result.stdout)
 
 
 def troubles(answer: Any) -> list[Any]:
@@ -60,21 +60,21 @@ def used(folder: Path) -> Path:
 
 
 def test_a_new_state_directory_is_in_order(folder: Path) -> None:
-    done = openclaw(folder, "doctor")
+    result = openclaw(folder, "doctor")
 
-    assert done.returncode == 0, done.stdout
-    assert "Everything is in order." in done.stdout
+    assert result.returncode == 0, result.stdout
+    assert "Everything is in order." in result.stdout
     for area in ("program", "state", "tokens", "config", "store", "gateway", "agents", "cli agents", "node", "clients"):
-        assert area in done.stdout
+        assert area in result.stdout
 
 
 @pytest.mark.parametrize("command", ["doctor", "status"])
 def test_a_state_directory_that_is_not_there_is_not_created(tmp_path: Path, command: str) -> None:
     folder = tmp_path / "absent"
 
-    done = openclaw(folder, command)
+    result = openclaw(folder, command)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert not folder.exists()
 
 
@@ -170,11 +170,11 @@ def test_what_is_wrong_is_named_with_its_remedy(
 def test_a_key_that_is_there_is_reported_and_never_shown(folder: Path) -> None:
     _config(MODEL)(folder)
 
-    done = openclaw(folder, "doctor", OPENAI_API_KEY="sk-very-secret")
+    result = openclaw(folder, "doctor", OPENAI_API_KEY="sk-very-secret")
 
-    assert done.returncode == 0, done.stdout
-    assert "its key is set" in done.stdout
-    assert "sk-very-secret" not in done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout
+    assert "its key is set" in result.stdout
+    assert "sk-very-secret" not in result.stdout + result.stderr
 
 
 def test_no_secret_in_an_address_is_shown(folder: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_process_that_holds_the_gateways_port_is_named(folder: Path) -> None
 
 @contextlib.contextmanager
 def _hanging_up(listener: socket.socket) -> Iterator[None]:
-    """Whoever comes is sent away."""
+    """Every client is refused."""
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -240,19 +240,19 @@ def test_status_tells_what_runs_and_that_it_answers(folder: Path) -> None:
         run_up("down", folder)
 
     assert status == 0, troubles(answer)
-    said = {found["area"]: found["says"] for found in answer["findings"]}
-    assert {"up", "gateway", "node", "proxy", "sessions", "channels", "cron", "agents"} <= said.keys()
+    sentences = {found["area"]: found["says"] for found in answer["findings"]}
+    assert {"up", "gateway", "node", "proxy", "sessions", "channels", "cron", "agents"} <= sentences.keys()
     assert answer["gateway"]["answers"] is True
     assert any(found["area"] == "gateway" and "our gateway" in found["says"] for found in examined["findings"])
-    assert said["channels"] == "local default running"
+    assert sentences["channels"] == "local default running"
 
 
 def test_status_without_a_gateway_says_who_answers_orders(used: Path) -> None:
-    done = openclaw(used, "status")
+    result = openclaw(used, "status")
 
-    assert done.returncode == 0, done.stdout
-    assert "the agent in the server's own process" in done.stdout
-    assert "2 in " in done.stdout
+    assert result.returncode == 0, result.stdout
+    assert "the agent in the server's own process" in result.stdout
+    assert "2 in " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -267,20 +267,20 @@ def test_status_without_a_gateway_says_who_answers_orders(used: Path) -> None:
 def test_status_fails_when_an_order_would(folder: Path, config: Any, more: dict[str, str], says: str) -> None:
     _config(config)(folder)
 
-    done = openclaw(folder, "status", **more)
+    result = openclaw(folder, "status", **more)
 
-    assert done.returncode == 1, done.stdout
-    assert says in done.stdout
+    assert result.returncode == 1, result.stdout
+    assert says in result.stdout
 
 
 # ---- sessions ----
 
 
 def test_sessions_are_read_from_the_store_when_no_gateway_runs(used: Path) -> None:
-    done = openclaw(used, "sessions", "--json")
+    result = openclaw(used, "sessions", "--json")
 
-    assert done.returncode == 0, done.stderr
-    listed = json.loads(done.stdout)["sessions"]
+    assert result.returncode == 0, result.stderr
+    listed = json.loads(result.stdout)["sessions"]
     assert len(listed) == 2
     found = next(row for row in listed if row["key"] == "agent:main:colours")
     assert found["messageCount"] == 4
@@ -291,8 +291,8 @@ def test_sessions_are_read_from_the_store_when_no_gateway_runs(used: Path) -> No
 
 def test_sessions_are_asked_of_a_running_gateway(used: Path) -> None:
     with serving(used) as served:
-        done = openclaw(used, "sessions", "--json", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
-    answer = json.loads(done.stdout)
+        result = openclaw(used, "sessions", "--json", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
+    answer = json.loads(result.stdout)
     assert answer["from"] == served.ws
     assert "agent:main:colours" in {row["key"] for row in answer["sessions"]}
 
@@ -302,10 +302,10 @@ def test_a_store_is_read_by_its_file_and_left_as_it_is(used: Path, named: str) -
     file = used / "openclaw.sqlite"
     before = file.read_bytes()
 
-    done = openclaw(used, "sessions", "--store", str(file) if named != "file" else named)
+    result = openclaw(used, "sessions", "--store", str(file) if named != "file" else named)
 
-    assert done.returncode == 0, done.stderr
-    assert "agent:main:colours" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "agent:main:colours" in result.stdout
     assert file.read_bytes() == before
 
 
@@ -315,9 +315,9 @@ def test_a_file_that_is_no_store_is_refused(folder: Path, content: bytes | None,
     if content is not None:
         file.write_bytes(content)
 
-    done = openclaw(folder, "sessions", "--store", str(file))
+    result = openclaw(folder, "sessions", "--store", str(file))
 
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert says in done.stderr
-    assert str(file) in done.stderr
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert says in result.stderr
+    assert str(file) in result.stderr

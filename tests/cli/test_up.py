@@ -102,13 +102,13 @@ def test_a_taken_port_is_named_with_who_holds_it_and_the_option_that_chooses_ano
 ) -> None:
     number = str(urlsplit(addresses(one_up)[surface]).port)
 
-    done = openclaw("up", tmp_path, *ANY_PORT, f"--{surface}-port", number)
+    result = openclaw("up", tmp_path, *ANY_PORT, f"--{surface}-port", number)
 
-    assert done.returncode == 1
-    assert f"port {number}" in done.stderr
-    assert "(process " in done.stderr
-    assert f"another with --{surface}-port" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert result.returncode == 1
+    assert f"port {number}" in result.stderr
+    assert "(process " in result.stderr
+    assert f"another with --{surface}-port" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     behind = openclaw("up", tmp_path, "--detach", *ANY_PORT, f"--{surface}-port", number)
     assert behind.returncode == 1
     assert f"port {number}" in behind.stderr
@@ -119,9 +119,9 @@ def test_the_node_listens_where_its_settings_say(tmp_path: Path) -> None:
         numbers = [free.getsockname()[1] for free in (one, other)]
     (tmp_path / "node.json").write_text(json.dumps({"mcpPort": numbers[0]}))
     settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_MCP_PORT": ""}
-    for wanted, said in zip(numbers, ("", str(numbers[1])), strict=True):
+    for wanted, setting in zip(numbers, ("", str(numbers[1])), strict=True):
         command = words("up", tmp_path, "--gateway-port", "0", "--proxy-port", "0")
-        with process(*command, stdout=subprocess.PIPE, env=settings | {"OPENCLAW_MCP_PORT": said}) as child:
+        with process(*command, stdout=subprocess.PIPE, env=settings | {"OPENCLAW_MCP_PORT": setting}) as child:
             rows = table([read_line(child, 60).decode() for _ in range(4)])
         assert urlsplit(rows["node"][0]).port == wanted
 
@@ -155,16 +155,16 @@ def test_a_node_that_is_switched_off_has_no_address_and_is_left_out(tmp_path: Pa
 def test_an_apps_tools_are_connected_through_the_proxy_that_is_up(one_up: Path) -> None:
     address = addresses(one_up)["proxy"]
 
-    shown = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print")
-    entry = json.loads(shown.stdout)["mcpServers"]["openclaw-app"]
+    result = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print")
+    entry = json.loads(result.stdout)["mcpServers"]["openclaw-app"]
     assert entry["args"] == ["proxy", "--stdio", "--session", "s1", "--proxy-base-url", address]
     by_address = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print", "--http")
     assert json.loads(by_address.stdout)["mcpServers"]["openclaw-app"]["url"] == f"{address}/v1/mcp/s1"
 
 
 def test_it_runs_in_the_background_until_it_is_stopped(detached: tuple[Path, str]) -> None:
-    folder, said = detached
-    rows = table(said.splitlines())
+    folder, output = detached
+    rows = table(output.splitlines())
     assert send(rows["proxy"][0] + "/health", "GET").body == b"ok"
     pid = json.loads((folder / "up.json").read_text())["pid"]
     assert openclaw("logs", folder).stdout
@@ -183,9 +183,9 @@ def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
     with all_ended(mark := str(tmp_path)):
         settings = {**os.environ, "HOME": mark, "OPENCLAW_STATE_DIR": mark}
         command = [OPENCLAW, "up", "-dv", *ANY_PORT]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=settings, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "openclaw down stops it" in done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=settings, check=False)
+        assert result.returncode == 0, result.stderr
+        assert "openclaw down stops it" in result.stdout
         assert " INFO " in (tmp_path / "up.err").read_text(), "what it says goes on being said"
 
 
@@ -207,7 +207,7 @@ def test_nothing_is_imported_from_the_folder_it_is_started_in(tmp_path: Path, co
 
 @contextlib.contextmanager
 def all_ended(home: str) -> Iterator[None]:
-    """Whatever has this home is gone afterwards, with all it started: once more would be once more for ever."""
+    """Every process with this home is gone afterwards, with all it started: once more would be once more for ever."""
     try:
         yield
     finally:
@@ -249,9 +249,9 @@ def test_after_a_kill_it_starts_again(detached: tuple[Path, str]) -> None:
     ids=" ".join,
 )
 def test_a_command_finds_the_gateway_that_is_up(one_up: Path, command: tuple[str, ...]) -> None:
-    done = alone(one_up, *command)
+    result = alone(one_up, *command)
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_command_finds_the_gateway_where_the_config_puts_it(tmp_path: Path) -> None:
@@ -260,15 +260,15 @@ def test_a_command_finds_the_gateway_where_the_config_puts_it(tmp_path: Path) ->
     (tmp_path / "openclaw.json").write_text(json.dumps({"gateway": {"port": number}}))
     with process(*words("gateway", tmp_path), stdout=subprocess.PIPE) as child:
         assert str(number) in read_line(child, 60).decode()
-        done = alone(tmp_path, "nodes", "list")
+        result = alone(tmp_path, "nodes", "list")
 
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_an_address_that_is_none_is_refused_in_one_line(one_up: Path) -> None:
-    done = alone(one_up, "nodes", "list", "--url", "ws://127.0.0.1:many")
+    result = alone(one_up, "nodes", "list", "--url", "ws://127.0.0.1:many")
 
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1), result.stderr
 
 
 def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up: Path, tmp_path: Path) -> None:
@@ -276,10 +276,10 @@ def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up
     shutil.copy(one_up / "gateway-token.txt", tmp_path)
     with process(*words("gateway", tmp_path, "--port", "0"), stdout=subprocess.PIPE) as child:
         url = read_line(child, 60).decode().split()[1]
-        asked = ("gateway", "call", "health", "--url", url)
-        withheld, given = alone(one_up, *asked), alone(tmp_path, *asked)
+        command = ("gateway", "call", "health", "--url", url)
+        withheld, accepted = alone(one_up, *command), alone(tmp_path, *command)
 
-    assert given.returncode == 0, given.stderr
+    assert accepted.returncode == 0, accepted.stderr
     assert withheld.returncode == 1, withheld.stdout
 
 
@@ -287,11 +287,11 @@ def test_the_token_kept_here_is_shown_to_no_other_gateway_of_this_machine(one_up
 def test_a_config_that_cannot_be_used_is_named_with_its_file(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "openclaw.json").write_text('{"gateway": {"prot": 1}}')
 
-    done = alone(tmp_path, *command)
+    result = alone(tmp_path, *command)
 
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert f"invalid config in {tmp_path / 'openclaw.json'}: " in done.stderr
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert f"invalid config in {tmp_path / 'openclaw.json'}: " in result.stderr
 
 
 @pytest.mark.parametrize("command", ["up -d", "demo"])
@@ -300,13 +300,13 @@ def test_in_a_folder_that_is_gone_it_says_so(tmp_path: Path, command: str) -> No
     gone.mkdir()
     settings = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(state)}
     script = f'rmdir "$PWD" && exec "$0" {command}'
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", script, OPENCLAW], cwd=gone, env=settings, capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "the folder you are in is gone" in done.stderr
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert "the folder you are in is gone" in result.stderr
 
 
 def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:
@@ -322,10 +322,10 @@ def test_the_log_can_be_read_and_followed(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_is_explained(tmp_path: Path) -> None:
-    done = openclaw("logs", tmp_path)
+    result = openclaw("logs", tmp_path)
 
-    assert done.returncode == 1
-    assert "openclaw up" in done.stderr
+    assert result.returncode == 1
+    assert "openclaw up" in result.stderr
 
 
 def test_its_node_joins_its_own_gateway_when_the_settings_say_so(tmp_path: Path) -> None:
@@ -335,20 +335,22 @@ def test_its_node_joins_its_own_gateway_when_the_settings_say_so(tmp_path: Path)
         address = json.loads((tmp_path / "up.json").read_text())["surfaces"][2]["address"]
         url = address.replace("http", "ws").removesuffix("/mcp")
         for _ in range(100):
-            asked = openclaw("gateway", tmp_path, "call", "node.list", "--url", url)
-            if '"connected": true' in asked.stdout:
+            listing = openclaw("gateway", tmp_path, "call", "node.list", "--url", url)
+            if '"connected": true' in listing.stdout:
                 break
             time.sleep(0.1)
-        assert '"displayName": "here"' in asked.stdout, asked.stdout + asked.stderr
+        assert '"displayName": "here"' in listing.stdout, listing.stdout + listing.stderr
     finally:
         openclaw("down", tmp_path)
 
 
 def sessions_listed(command: str, settings: dict[str, str]) -> dict[str, object]:
     """What a client gets that starts the tools' server with these settings."""
-    asked = json.dumps(rpc("tools/call", {"name": "sessions_list", "arguments": {}})) + "\n"
-    said = subprocess.run([command], input=asked, env=settings, capture_output=True, text=True, timeout=60, check=True)
-    result: dict[str, object] = json.loads(said.stdout)["result"]
+    request = json.dumps(rpc("tools/call", {"name": "sessions_list", "arguments": {}})) + "\n"
+    process = subprocess.run(
+        [command], input=request, env=settings, capture_output=True, text=True, timeout=60, check=True
+    )
+    result: dict[str, object] = json.loads(process.stdout)["result"]
     return result
 
 
@@ -372,8 +374,8 @@ def test_a_token_of_ones_own_in_the_config_is_the_one_every_program_here_uses(tm
         assert send(address, "POST", rpc("tools/list"), Authorization=f"Bearer {own}").status == 401
         entry = json.loads((tmp_path / ".cursor" / "mcp.json").read_text())["mcpServers"]["openclaw-tools"]
         number = address.rpartition(":")[2].partition("/")[0]
-        given = {**settings, **entry["env"], "REMOTECLAW_GATEWAY_URL": f"ws://127.0.0.1:{number}"}
-        assert not sessions_listed(entry["command"], given).get("isError")
+        environment = {**settings, **entry["env"], "REMOTECLAW_GATEWAY_URL": f"ws://127.0.0.1:{number}"}
+        assert not sessions_listed(entry["command"], environment).get("isError")
     finally:
         openclaw("down", tmp_path)
 
@@ -388,16 +390,16 @@ def test_a_token_from_the_environment_is_put_on_no_disk(tmp_path: Path) -> None:
     with process(*words("up", tmp_path, *ANY_PORT), stdout=subprocess.PIPE, env=settings) as child:
         rows = table([read_line(child, 60).decode() for _ in range(4)])
         assert rows["gateway"][1] == "$OPENCLAW_GATEWAY_TOKEN"
-        done = subprocess.run(
+        result = subprocess.run(
             words("connect", tmp_path, "cursor", "--surface", "tools", "--yes"), env=settings, capture_output=True,
             text=True, timeout=60, check=True,
         )  # fmt: skip
-        assert "start Cursor with it in its environment" in done.stdout
+        assert "start Cursor with it in its environment" in result.stdout
         entry = json.loads((tmp_path / ".cursor" / "mcp.json").read_text())["mcpServers"]["openclaw-tools"]
-        given = {**settings, **entry["env"]}
-        assert not sessions_listed(entry["command"], given).get("isError")
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"only-in-mind" in path.read_bytes()]
-    assert kept == []
+        environment = {**settings, **entry["env"]}
+        assert not sessions_listed(entry["command"], environment).get("isError")
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and b"only-in-mind" in path.read_bytes()]
+    assert files == []
 
 
 # ---- files of the state directory -----------------------------------------------------------------------------------
@@ -408,11 +410,11 @@ def serve_briefly(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [OPENCLAW, "gateway", "--port", "0", "--state-dir", str(folder)]
     with process(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
-        said = child.stdout.readline()
-        if said:
+        first_line = child.stdout.readline()
+        if first_line:
             child.send_signal(signal.SIGINT)
         out, complaint = child.communicate(timeout=60)
-        return subprocess.CompletedProcess(command, child.returncode, (said + out).decode(), complaint.decode())
+        return subprocess.CompletedProcess(command, child.returncode, (first_line + out).decode(), complaint.decode())
 
 
 @pytest.mark.parametrize("target", ["a file", "nothing", "a device", "a folder"])
@@ -429,15 +431,15 @@ def test_what_is_written_here_goes_through_no_link(tmp_path: Path, name: str, ta
 
     change = [OPENCLAW, "config", "set", "ui.seamColor", "x", "--state-dir", str(folder)]
     locked = name.endswith(".lock")
-    done = (
+    result = (
         subprocess.run(change, capture_output=True, text=True, timeout=60, check=False)
         if locked
         else serve_briefly(folder)
     )
 
-    assert done.returncode == 1
-    assert f"{folder / name} is a link" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert result.returncode == 1
+    assert f"{folder / name} is a link" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     assert elsewhere.exists() == (target in ("a file", "a folder"))
     if target == "a file":
         assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("mine", 0o644)
@@ -446,10 +448,10 @@ def test_what_is_written_here_goes_through_no_link(tmp_path: Path, name: str, ta
 def test_a_log_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gateway.log")
 
-    done = serve_briefly(tmp_path)
+    result = serve_briefly(tmp_path)
 
-    assert done.returncode == 1
-    assert "gateway.log" in done.stderr
+    assert result.returncode == 1
+    assert "gateway.log" in result.stderr
 
 
 def test_a_log_that_has_another_name_too_is_begun_again(tmp_path: Path) -> None:
@@ -487,10 +489,10 @@ logging_setup.log_to_file(folder, verbose=False)
 logging.getLogger("a").info("the first of a new file")
 print((folder / "gateway.log.1").stat().st_size, oct(log.stat().st_mode & 0o777), log.read_text().count("the first"))
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.split() == [str((5 << 20) - 10), "0o600", "1"]
+    assert result.stdout.split() == [str((5 << 20) - 10), "0o600", "1"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -499,17 +501,17 @@ def test_a_log_on_a_full_disk_is_reported_once_and_without_a_traceback(
 ) -> None:
     log = PrivateLogHandler(tmp_path / "gateway.log", encoding="utf-8")
     line = logging.LogRecord("a", logging.INFO, "", 0, "a line", None, None)
-    kept = log.stream
+    stream = log.stream
     with Path("/dev/full").open("w") as full:
         for _ in range(2):
             log.stream = full
             log.emit(line)
             log.emit(line)
-            log.stream = kept
+            log.stream = stream
             log.emit(line)
-            said = capsys.readouterr().err
-            assert len(said.splitlines()) == 1
-            assert f"{tmp_path / 'gateway.log'} can't be written" in said
+            output = capsys.readouterr().err
+            assert len(output.splitlines()) == 1
+            assert f"{tmp_path / 'gateway.log'} can't be written" in output
         with contextlib.suppress(OSError):
             full.close()
     log.close()
@@ -522,10 +524,10 @@ def test_a_link_in_the_place_of_the_log_is_not_read_out(tmp_path: Path) -> None:
     secret.write_text("my secret\n")
     (folder / "gateway.log").symlink_to(secret)
 
-    done = openclaw("logs", folder)
+    result = openclaw("logs", folder)
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "is a link" in done.stderr
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "is a link" in result.stderr
 
 
 def test_complaints_of_a_detached_start_replace_what_is_there_and_no_more(tmp_path: Path) -> None:
@@ -535,9 +537,9 @@ def test_complaints_of_a_detached_start_replace_what_is_there_and_no_more(tmp_pa
     (folder / "up.err").symlink_to(elsewhere)
     (folder / "openclaw.json").write_text("{ broken")
 
-    done = openclaw("up", folder, "-d")
+    result = openclaw("up", folder, "-d")
 
-    assert done.returncode == 1
+    assert result.returncode == 1
     assert elsewhere.read_text() == "mine"
     assert not (folder / "up.err").is_symlink()
     assert (folder / "up.err").stat().st_mode & 0o777 == 0o600

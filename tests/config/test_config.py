@@ -44,25 +44,27 @@ def make_service(folder: Path, raw: str | None = WRITTEN, **more: Any) -> tuple[
 def test_secrets_are_hidden_everywhere_and_come_back_unchanged(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path)
-        got = await gateway.call("config.get")
-        assert (got["valid"], got["exists"], got["issues"]) == (True, True, [])
-        assert got["hash"].startswith("hmac-sha256:v1:")
-        assert len(got["hash"].rpartition(":")[2]) == 43
-        everything = json.dumps(got)
+        config = await gateway.call("config.get")
+        assert (config["valid"], config["exists"], config["issues"]) == (True, True, [])
+        assert config["hash"].startswith("hmac-sha256:v1:")
+        assert len(config["hash"].rpartition(":")[2]) == 43
+        everything = json.dumps(config)
         for secret in ("s3cret", "123:abc", "from-env"):
             assert secret not in everything
-        assert got["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
-        assert got["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
-        assert "// the port" in got["raw"]
-        assert got["config"]["gateway"]["bind"] == "loopback"
-        done = await gateway.call("config.set", {"raw": got["raw"].replace("18800", "18801"), "baseHash": got["hash"]})
-        assert done["ok"]
+        assert config["parsed"]["gateway"]["auth"]["token"] == redaction.REDACTED
+        assert config["parsed"]["models"]["providers"]["fake"]["apiKey"] == "${FAKE_KEY}"
+        assert "// the port" in config["raw"]
+        assert config["config"]["gateway"]["bind"] == "loopback"
+        result = await gateway.call(
+            "config.set", {"raw": config["raw"].replace("18800", "18801"), "baseHash": config["hash"]}
+        )
+        assert result["ok"]
         assert (tmp_path / "openclaw.json").read_text() == WRITTEN.replace("18800", "18801").replace(
             "'s3cret-\"quoted\"'", "'s3cret-\\\"quoted\\\"'"
         )
         assert parsing.parse((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == 's3cret-"quoted"'
         assert (tmp_path / "openclaw.json.bak").read_text() == WRITTEN
-        assert len(gateway.received("config.changed", hash=done["hash"])) == 1
+        assert len(gateway.received("config.changed", hash=result["hash"])) == 1
 
     asyncio.run(scenario())
 
@@ -130,18 +132,18 @@ def test_a_patch_merges_deletes_and_does_not_shorten_lists_by_accident(tmp_path:
             base = (await gateway.call("config.get"))["hash"]
             return await gateway.call("config.patch", {"raw": json.dumps(change), "baseHash": base, **more})
 
-        done = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
-        assert done["changedPaths"] == ["agents.list", "session"]
-        assert done["sentinel"]["payload"]["message"] == "why"
-        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
+        result = await patch({"agents": {"list": [{"id": "b", "name": "B"}]}, "session": {"mainKey": "m"}}, note="why")
+        assert result["changedPaths"] == ["agents.list", "session"]
+        assert result["sentinel"]["payload"]["message"] == "why"
+        assert result["sentinel"]["payload"]["stats"]["requiresRestart"] is False
         assert service.current.parsed["agents"]["list"] == [{"id": "main", "name": "A"}, {"id": "b", "name": "B"}]
         with pytest.raises(RpcError, match=r"gateway\.tools\.allow.*replacePaths"):
             await patch({"gateway": {"tools": {"allow": ["x"]}}})
-        done = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
-        assert done["ok"]
-        done = await patch({"session": None, "gateway": {"port": 1}})
+        result = await patch({"gateway": {"tools": {"allow": ["x"]}}}, replacePaths=["gateway.tools.allow"])
+        assert result["ok"]
+        result = await patch({"session": None, "gateway": {"port": 1}})
         assert "session" not in service.current.parsed
-        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
+        assert result["sentinel"]["payload"]["stats"]["requiresRestart"] is True
 
     asyncio.run(scenario())
 
@@ -161,8 +163,8 @@ def test_an_edit_by_hand_is_taken_in_and_a_broken_one_is_not(tmp_path: Path) -> 
             (tmp_path / "openclaw.json").write_text("{ nonsense")
             await service.reload()
             assert service.current.config.session.main_key == "bb"
-            got = await gateway.call("config.get")
-            assert (got["valid"], got["raw"], len(got["issues"])) == (False, None, 1)
+            config = await gateway.call("config.get")
+            assert (config["valid"], config["raw"], len(config["issues"])) == (False, None, 1)
         assert len(changes) == 1
 
     asyncio.run(scenario())
@@ -177,15 +179,15 @@ def test_a_broken_file_stops_the_start(tmp_path: Path) -> None:
 def test_history_keeps_every_change_even_one_made_while_we_were_away(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_store(str(tmp_path / "db")) as store:
-            book = SqlConfigHistory(store)
-            gateway, service = make_service(tmp_path, "{}", history=book)
+            history = SqlConfigHistory(store)
+            gateway, service = make_service(tmp_path, "{}", history=history)
             async with service:
                 base = (await gateway.call("config.get"))["hash"]
                 await gateway.call("config.set", {"raw": '{"ui":{}}', "baseHash": base})
             (tmp_path / "openclaw.json").write_text('{"ui":{"seamColor":"red"}}')
-            _, again = make_service(tmp_path, None, history=book)
+            _, again = make_service(tmp_path, None, history=history)
             async with again:
-                assert [change.method for change in await book.last()] == ["start", "config.set", "start"]
+                assert [change.method for change in await history.last()] == ["start", "config.set", "start"]
 
     asyncio.run(scenario())
 
@@ -235,12 +237,12 @@ Values = st.recursive(
 @given(config=st.dictionaries(st.sampled_from(["a", "token", "password", "n"]), Values, max_size=4))
 def test_every_hidden_value_comes_back(config: Any) -> None:
     raw = json.dumps(config)
-    shown = redaction.redact_text(raw, config)
+    redacted = redaction.redact_text(raw, config)
     for path, _ in parsing.walk_values(config):
         assert not redaction.is_secret(config, path) or redaction.REDACTED in parsing.value_at(
-            parsing.parse(shown), path
+            parsing.parse(redacted), path
         )
-    assert parsing.parse(redaction.restore_text(shown, config)) == config
+    assert parsing.parse(redaction.restore_text(redacted, config)) == config
     assert redaction.restore_secrets(redaction.redact_secrets(config), config) == config
 
 
@@ -297,9 +299,9 @@ def test_keys_of_models_are_hidden_however_they_are_written() -> None:
     }
     config = {"models": {"providers": {"lab": provider, "other": {"apiKey": "sk-four"}}}}
     assert not ConfigSchema().find_issues(config)
-    shown = json.dumps(redaction.redact_secrets(config))
-    assert "sk-" not in shown
-    assert all(word in shown for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
+    redacted = json.dumps(redaction.redact_secrets(config))
+    assert "sk-" not in redacted
+    assert all(word in redacted for word in ("A_KEY", "${B_KEY}", "${TEAM}"))
 
 
 SECRETIVE: Any = {
@@ -335,14 +337,14 @@ SECRETIVE: Any = {
 def test_secrets_are_known_by_where_they_stand_and_by_what_they_are(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps(SECRETIVE))
-        got = await gateway.call("config.get")
-        assert got["valid"], got["issues"]
-        assert "hush" not in json.dumps(got)
-        assert "4711" not in json.dumps(got)
+        config = await gateway.call("config.get")
+        assert config["valid"], config["issues"]
+        assert "hush" not in json.dumps(config)
+        assert "4711" not in json.dumps(config)
         for method in ("config.set", "config.apply", "config.patch"):
-            raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            done = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
-            assert "hush" not in json.dumps(done)
+            raw = json.dumps(config["parsed"]) if method == "config.patch" else config["raw"]
+            result = await gateway.call(method, {"raw": raw, "baseHash": (await gateway.call("config.get"))["hash"]})
+            assert "hush" not in json.dumps(result)
             assert json.loads((tmp_path / "openclaw.json").read_text()) == SECRETIVE
 
     asyncio.run(scenario())
@@ -353,11 +355,11 @@ def test_values_of_the_environment_are_never_published(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, json.dumps({"mcp": {"servers": servers}}))
-        got = await gateway.call("config.get")
-        assert "from-env" not in json.dumps(got)
+        config = await gateway.call("config.get")
+        assert "from-env" not in json.dumps(config)
         for view in ("parsed", "resolved", "config", "runtimeConfig"):
-            assert got[view]["mcp"]["servers"] == servers
-        change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": got["hash"]}
+            assert config[view]["mcp"]["servers"] == servers
+        change = {"raw": json.dumps({"mcp": {"servers": {"t": {"enabled": False}}}}), "baseHash": config["hash"]}
         assert "from-env" not in json.dumps(await gateway.call("config.patch", change))
 
     asyncio.run(scenario())
@@ -379,10 +381,10 @@ def test_secrets_are_hidden_in_a_config_of_the_wrong_shape_too(tmp_path: Path, c
     async def scenario() -> None:
         gateway, _ = make_service(tmp_path, "{}")
         (tmp_path / "openclaw.json").write_text(json.dumps(config))
-        got = await gateway.call("config.get")
-        assert "hush" not in json.dumps(got)
-        assert redaction.REDACTED in got["raw"]
-        assert redaction.restore_secrets(got["parsed"], config) == config
+        result = await gateway.call("config.get")
+        assert "hush" not in json.dumps(result)
+        assert redaction.REDACTED in result["raw"]
+        assert redaction.restore_secrets(result["parsed"], config) == config
 
     asyncio.run(scenario())
 
@@ -421,13 +423,13 @@ def test_what_only_looks_like_a_secret_stays_to_be_seen() -> None:
 
 def test_a_hidden_secret_follows_its_owner_and_no_other() -> None:
     stored = {"agents": SECRETIVE["agents"], "args": ["-y", "db://u:hush@h"]}
-    shown = redaction.redact_secrets(stored)
+    redacted = redaction.redact_secrets(stored)
 
-    second = redaction.restore_secrets({"agents": {"list": shown["agents"]["list"][1:]}}, stored)
+    second = redaction.restore_secrets({"agents": {"list": redacted["agents"]["list"][1:]}}, stored)
 
     assert second["agents"]["list"] == stored["agents"]["list"][1:]
     with pytest.raises(BadRequest, match=r"args\.0: nothing is stored"):
-        redaction.restore_secrets({"args": shown["args"][1:]}, stored)
+        redaction.restore_secrets({"args": redacted["args"][1:]}, stored)
 
 
 def test_a_hidden_argument_is_not_given_away_by_changing_the_one_before_it() -> None:

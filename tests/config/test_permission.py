@@ -77,8 +77,8 @@ class ConfigCaller:
 
     async def ask(self, method: str, caller: Caller, **params: Any) -> Any:
         if method != "config.get" and "baseHash" not in params:
-            got = await self.ask("config.get", caller)
-            params |= {"baseHash": got["hash"]} if got["exists"] else {}
+            config = await self.ask("config.get", caller)
+            params |= {"baseHash": config["hash"]} if config["exists"] else {}
         link = TwinLink()
         return await self._methods[method].handle(RpcCall(method=method, params=params, caller=caller, peer=link))
 
@@ -311,8 +311,8 @@ def test_a_run_of_the_owner_may_change_what_is_free(tmp_path: Path, patch: Any) 
         service = ConfigCaller(tmp_path, CONFIG)
         assert (await service.ask("config.patch", RUN, raw=json.dumps(patch)))["ok"]
         assert service.stored == merge.merge_patch(CONFIG, patch)
-        got = await service.ask("config.get", RUN)  # with every default, and secrets hidden
-        whole = {**got["config"], "ui": {"seamColor": "#123456"}}
+        config = await service.ask("config.get", RUN)  # with every default, and secrets hidden
+        whole = {**config["config"], "ui": {"seamColor": "#123456"}}
         assert (await service.ask("config.apply", RUN, raw=json.dumps(whole)))["ok"]
         assert service.stored["gateway"]["auth"]["token"] == "s3cret-token"
 
@@ -341,12 +341,12 @@ def test_a_refusal_names_paths_and_no_values(tmp_path: Path) -> None:
         service = ConfigCaller(tmp_path, CONFIG)
         with pytest.raises(RpcError) as refused:
             await service.ask("config.apply", RUN, raw="{}")
-        said = str(refused.value)
-        assert "gateway.port, gateway.auth.token, gateway.tools.deny.0" in said
-        assert "more in the config" in said
-        assert len(said) < 600
+        reason = str(refused.value)
+        assert "gateway.port, gateway.auth.token, gateway.tools.deny.0" in reason
+        assert "more in the config" in reason
+        assert len(reason) < 600
         for secret in ("s3cret-token", "k-near", "123:abc", "hook-token", "notes-server"):
-            assert secret not in said + json.dumps(refused.value.details)
+            assert secret not in reason + json.dumps(refused.value.details)
 
     asyncio.run(scenario())
 
@@ -494,13 +494,13 @@ def test_a_refusal_names_five_paths_and_counts_the_others(count: int, named: str
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "path"),
     [("a_B-1$", "a_B-1$"), ("x" * 64, "x" * 64), ("x" * 65, "*"), ("a b", "*"), ("", "*"), ("ä", "*"), ("a.b", "*")],
 )
-def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, shown: str) -> None:
+def test_a_name_that_is_no_plain_word_is_not_repeated(name: str, path: str) -> None:
     with pytest.raises(ConfigChangeDenied) as refused:
         check_run_changes({}, {name: 1})
-    assert refused.value.paths == [shown]
+    assert refused.value.paths == [path]
 
 
 DEFAULTS: list[tuple[str, Json, Json, bool]] = [

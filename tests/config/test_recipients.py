@@ -84,8 +84,8 @@ def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
 ) -> None:
     async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
-        done = await service.ask("config.patch", PERSON, raw=json.dumps(patch))
-        assert done["droppedSecrets"] == sorted(paths)
+        result = await service.ask("config.patch", PERSON, raw=json.dumps(patch))
+        assert result["droppedSecrets"] == sorted(paths)
         for path, value in parsing.walk_values(CONFIG):
             dropped = any(parsing.join_path(path).startswith(gone) for gone in paths)
             assert (
@@ -96,7 +96,7 @@ def test_a_patch_of_an_address_drops_what_was_stored_for_the_one_before(
     asyncio.run(scenario())
 
 
-KEPT: list[tuple[str, Json]] = [
+STORED_SECRETS: list[tuple[str, Json]] = [
     ("another path", provider("near", baseUrl="https://near.example/v2")),
     ("the port that is meant anyway", provider("near", baseUrl="https://near.example:443/v1")),
     ("capitals", provider("near", baseUrl="https://NEAR.example/v1")),
@@ -128,14 +128,14 @@ def test_the_token_of_webhooks_does_not_follow_news_of_failures_elsewhere(
         service = ConfigCaller(
             tmp_path, {"cron": {"webhookToken": "HOOK", "failureAlert": {"mode": "webhook", **before}}}
         )
-        done = await service.ask("config.patch", PERSON, raw=json.dumps({"cron": {"failureAlert": patch}}))
-        assert done.get("droppedSecrets", []) == (["cron.webhookToken"] if dropped else [])
+        result = await service.ask("config.patch", PERSON, raw=json.dumps({"cron": {"failureAlert": patch}}))
+        assert result.get("droppedSecrets", []) == (["cron.webhookToken"] if dropped else [])
         assert parsing.value_at(service.stored, ("cron", "webhookToken")) == (None if dropped else "HOOK")
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("patch", [row[1] for row in KEPT], ids=[row[0] for row in KEPT])
+@pytest.mark.parametrize("patch", [row[1] for row in STORED_SECRETS], ids=[row[0] for row in STORED_SECRETS])
 def test_a_secret_stays_while_its_address_does(tmp_path: Path, patch: Json) -> None:
     async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
@@ -189,10 +189,10 @@ RETURNED: list[tuple[str, Json]] = [
 def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, config: Json, method: str) -> None:
     async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
-        asked = redaction.redact_secrets(config)
+        redacted = redaction.redact_secrets(config)
         if method == "config.patch":
-            asked["models"]["providers"]["near"].setdefault("baseUrl", None)
-        raw = json.dumps(asked)
+            redacted["models"]["providers"]["near"].setdefault("baseUrl", None)
+        raw = json.dumps(redacted)
         with pytest.raises(RpcError, match=r"address"):
             await service.ask(method, PERSON, raw=raw)
         assert service.stored == CONFIG
@@ -203,9 +203,9 @@ def test_a_hidden_secret_is_not_put_back_beside_another_address(tmp_path: Path, 
 def test_a_redacted_config_comes_back_whole_when_no_address_changed(tmp_path: Path) -> None:
     async def scenario() -> None:
         service = ConfigCaller(tmp_path, CONFIG)
-        got = await service.ask("config.get", PERSON)
-        assert "k-near" not in got["raw"]
-        await service.ask("config.set", PERSON, raw=got["raw"].replace("/v1", "/v2"))
+        config = await service.ask("config.get", PERSON)
+        assert "k-near" not in config["raw"]
+        await service.ask("config.set", PERSON, raw=config["raw"].replace("/v1", "/v2"))
         changed = copy.deepcopy(CONFIG)
         changed["models"]["providers"]["near"]["baseUrl"] = "https://near.example/v2"
         assert service.stored == changed

@@ -51,25 +51,25 @@ def test_only_admins_write_and_not_more_than_so_often(tmp_path: Path) -> None:
 def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE)
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         plain = {"path", "exists", "valid", "issues", "warnings", "raw", "parsed", "legacyIssues", "includedPaths"}
-        assert {name: value for name, value in got.items() if name in plain} == {
+        assert {name: value for name, value in config.items() if name in plain} == {
             "path": str(tmp_path / "openclaw.json"), "exists": True, "valid": True, "issues": [], "warnings": [],
             "raw": BASE, "parsed": json.loads(BASE), "legacyIssues": [], "includedPaths": [],
         }  # fmt: skip
-        assert (got["agentRosterIncludeOwned"], got["bindingsIncludeOwned"], got["includeProvenance"]) == (
+        assert (config["agentRosterIncludeOwned"], config["bindingsIncludeOwned"], config["includeProvenance"]) == (
             False, False, [],
         )  # fmt: skip
-        assert got["parsed"] == got["sourceConfig"] == got["resolved"]
-        assert got["config"] == got["runtimeConfig"]
-        assert got["hash"] == got["configRevisionHash"] == got["appliedConfigHash"] == service.current.hash
+        assert config["parsed"] == config["sourceConfig"] == config["resolved"]
+        assert config["config"] == config["runtimeConfig"]
+        assert config["hash"] == config["configRevisionHash"] == config["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))  # and not taken in yet
-        got = await gateway.call("config.get")
-        assert (got["config"]["gateway"]["port"], got["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
-        assert got["hash"] == got["configRevisionHash"] != got["appliedConfigHash"] == service.current.hash
+        config = await gateway.call("config.get")
+        assert (config["config"]["gateway"]["port"], config["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
+        assert config["hash"] == config["configRevisionHash"] != config["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").unlink()
-        got = await gateway.call("config.get")
-        assert (got["exists"], got["valid"], got["raw"], got["parsed"]) == (False, True, None, {})
+        config = await gateway.call("config.get")
+        assert (config["exists"], config["valid"], config["raw"], config["parsed"]) == (False, True, None, {})
 
     asyncio.run(scenario())
 
@@ -87,8 +87,8 @@ def test_a_part_is_described_with_its_children(tmp_path: Path, path: str, reload
         gateway, _ = make_service(tmp_path)
         found = await gateway.call("config.schema.lookup", {"path": path})
         assert (found["path"], found["hintPath"], found["reloadKind"]) == (path, path, reload)
-        shown = {child["key"]: (child["required"], child["hasChildren"]) for child in found["children"]}
-        assert shown == children
+        rows = {child["key"]: (child["required"], child["hasChildren"]) for child in found["children"]}
+        assert rows == children
         for child in found["children"]:
             inner = await gateway.call("config.schema.lookup", {"path": child["path"]})
             assert (child["path"], child["hintPath"]) == (f"{path}.{child['key']}",) * 2
@@ -140,24 +140,28 @@ NEW = '{"session":{"mainKey":"b"},"gateway":{"port":18800}}'
 @pytest.mark.parametrize("method", ["set", "apply", "patch"])
 def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str) -> None:
     async def scenario() -> None:
-        book, changes = MemoryHistory(), list[ConfigUpdate]()
-        gateway, service = make_service(tmp_path, BASE, history=book)
+        history, changes = MemoryHistory(), list[ConfigUpdate]()
+        gateway, service = make_service(tmp_path, BASE, history=history)
         service.changed.connect(changes.append)
-        asked = {"raw": NEW, "baseHash": service.current.hash, "note": "why"}
-        done = await gateway.call(f"config.{method}", asked)
-        assert (done["ok"], done["path"], done["hash"]) == (True, str(tmp_path / "openclaw.json"), service.current.hash)
-        assert done["config"]["session"]["mainKey"] == "b"
+        params = {"raw": NEW, "baseHash": service.current.hash, "note": "why"}
+        result = await gateway.call(f"config.{method}", params)
+        assert (result["ok"], result["path"], result["hash"]) == (
+            True,
+            str(tmp_path / "openclaw.json"),
+            service.current.hash,
+        )
+        assert result["config"]["session"]["mainKey"] == "b"
         if method == "set":
-            assert "sentinel" not in done
+            assert "sentinel" not in result
         else:
-            shown = done["sentinel"]["payload"]
-            assert (shown["kind"], shown["status"], shown["message"]) == (f"config-{method}", "ok", "why")
-            assert shown["stats"] == {"requiresRestart": False, "changedPaths": ["session.mainKey"]}
-            assert done["sentinel"]["path"] is None
-        assert done.get("changedPaths") == (["session.mainKey"] if method == "patch" else None)
-        assert "droppedSecrets" not in done
+            payload = result["sentinel"]["payload"]
+            assert (payload["kind"], payload["status"], payload["message"]) == (f"config-{method}", "ok", "why")
+            assert payload["stats"] == {"requiresRestart": False, "changedPaths": ["session.mainKey"]}
+            assert result["sentinel"]["path"] is None
+        assert result.get("changedPaths") == (["session.mainKey"] if method == "patch" else None)
+        assert "droppedSecrets" not in result
         (event,) = gateway.received("config.changed")
-        assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), done["hash"])
+        assert (event["path"], event["hash"]) == (str(tmp_path / "openclaw.json"), result["hash"])
         assert len(gateway.received("chat.metadata.changed")) == 1
         (change,) = changes
         assert (change.before.parsed, change.after, change.paths) == (
@@ -165,9 +169,13 @@ def test_a_write_is_answered_published_and_recorded(tmp_path: Path, method: str)
             service.current,
             ("session.mainKey",),
         )
-        (kept,) = book.kept
-        assert (kept.actor, kept.method, kept.note) == ("tester", f"config.{method}", "why")
-        assert (kept.hash, kept.paths, json.loads(kept.raw)) == (done["hash"], ("session.mainKey",), json.loads(NEW))
+        (record,) = history.kept
+        assert (record.actor, record.method, record.note) == ("tester", f"config.{method}", "why")
+        assert (record.hash, record.paths, json.loads(record.raw)) == (
+            result["hash"],
+            ("session.mainKey",),
+            json.loads(NEW),
+        )
 
     asyncio.run(scenario())
 
@@ -188,10 +196,10 @@ def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Pa
         gateway, service = make_service(tmp_path, BASE)
         changes: list[ConfigUpdate] = []
         service.changed.connect(changes.append)
-        asked = {"raw": json.dumps(patch), "baseHash": service.current.hash}
-        done = await gateway.call("config.patch", asked)
+        params = {"raw": json.dumps(patch), "baseHash": service.current.hash}
+        result = await gateway.call("config.patch", params)
         assert [change.reload for change in changes] == [kind]
-        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is (kind == "restart")
+        assert result["sentinel"]["payload"]["stats"]["requiresRestart"] is (kind == "restart")
 
     asyncio.run(scenario())
 
@@ -199,8 +207,8 @@ def test_of_all_that_changes_the_most_particular_says_what_it_takes(tmp_path: Pa
 def test_a_full_disk_loses_the_history_and_not_the_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         gateway, service = make_service(tmp_path, BASE, history=MemoryHistory(full=True))
-        done = await gateway.call("config.set", {"raw": NEW, "baseHash": service.current.hash})
-        assert service.current.hash == done["hash"]
+        result = await gateway.call("config.set", {"raw": NEW, "baseHash": service.current.hash})
+        assert service.current.hash == result["hash"]
         assert "change not recorded in the history (the disk is full)" in caplog.text
 
     asyncio.run(scenario())
@@ -223,11 +231,11 @@ def test_a_refusal_lists_no_more_paths_than_can_be_read(tmp_path: Path) -> None:
 
 def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        book, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
-        gateway, service = make_service(tmp_path, BASE, history=book)
+        history, changes, file = MemoryHistory(), list[ConfigUpdate](), tmp_path / "openclaw.json"
+        gateway, service = make_service(tmp_path, BASE, history=history)
         service.changed.connect(changes.append)
         await service.reload()
-        assert (changes, book.kept) == ([], [])
+        assert (changes, history.kept) == ([], [])
         for raw, words in (("{ nonsense", "not valid JSON5"), ('{"bogus":1}', "bogus"), (None, "the file is missing")):
             file.unlink() if raw is None else file.write_text(raw)
             caplog.clear()
@@ -245,7 +253,9 @@ def test_a_file_changed_by_hand_is_used_once_it_makes_sense(tmp_path: Path, capl
             (json.loads(BASE), ("session.mainKey",))
         ]
         assert service.current.parsed == json.loads(NEW)
-        assert [(kept.actor, kept.method, kept.paths) for kept in book.kept] == [("file", "edit", ("session.mainKey",))]
+        assert [(record.actor, record.method, record.paths) for record in history.kept] == [
+            ("file", "edit", ("session.mainKey",))
+        ]
         caplog.set_level(logging.INFO)
         file.write_text(f"{NEW} // said")
         await service.reload()
@@ -314,20 +324,20 @@ def test_a_check_of_the_file_that_fails_does_not_end_the_watching(
 
 
 @pytest.mark.parametrize(
-    ("raw", "kept"),
+    ("raw", "methods"),
     [(BASE, ["start"]), (None, [])],
 )
 def test_a_change_made_while_stopped_is_recorded_once_at_the_start(
-    tmp_path: Path, raw: str | None, kept: list[str]
+    tmp_path: Path, raw: str | None, methods: list[str]
 ) -> None:
     async def scenario() -> None:
-        book = MemoryHistory()
+        history = MemoryHistory()
         for _ in range(2):
-            _, service = make_service(tmp_path, raw, history=book)
+            _, service = make_service(tmp_path, raw, history=history)
             async with service as entered:
                 assert entered is service
-                assert [(change.method, change.actor, change.paths) for change in book.kept] == [
-                    (method, "file", ()) for method in kept
+                assert [(change.method, change.actor, change.paths) for change in history.kept] == [
+                    (method, "file", ()) for method in methods
                 ]
 
     asyncio.run(scenario())

@@ -61,30 +61,30 @@ PLAIN: list[tuple[str, Any]] = [
 
 
 def config(place: str, value: Any) -> dict[str, Any]:
-    made: Any = value
+    nested: Any = value
     for step in reversed(place.split(".")):
-        made = {step: made}
-    return dict(made)
+        nested = {step: nested}
+    return dict(nested)
 
 
-def shown(place: str, value: Any, mark: str = MARK) -> Any:
+def redact_value(place: str, value: Any, mark: str = MARK) -> Any:
     return parsing.value_at(redaction.redact_secrets(config(place, value), mark), tuple(place.split(".")))
 
 
 @pytest.mark.parametrize(("place", "value", "host"), HIDDEN)
 def test_behind_its_host_a_secret_address_is_hidden(place: str, value: str, host: str) -> None:
-    assert shown(place, value) == host + MARK
-    assert shown(place, value, redaction.MASK) == host + redaction.MASK
+    assert redact_value(place, value) == host + MARK
+    assert redact_value(place, value, redaction.MASK) == host + redaction.MASK
 
 
 @pytest.mark.parametrize(("place", "value"), WHOLE)
 def test_what_has_no_certain_host_or_is_no_address_is_hidden_whole(place: str, value: str) -> None:
-    assert shown(place, value) == MARK
+    assert redact_value(place, value) == MARK
 
 
 @pytest.mark.parametrize(("place", "value"), PLAIN)
 def test_an_address_that_tells_nothing_stays_to_be_seen(place: str, value: str) -> None:
-    assert shown(place, value) == value
+    assert redact_value(place, value) == value
 
 
 @pytest.mark.parametrize(("place", "value"), [row[:2] for row in (*HIDDEN, *WHOLE)])
@@ -97,7 +97,12 @@ def test_it_is_kept_at_its_own_place_for_its_own_host(place: str, value: str) ->
     assert parsing.parse(redaction.restore_text(hidden, stored)) == stored
     for mark in (redaction.redact_secrets(stored), config(place, MARK)):
         assert redaction.restore_secrets(mark, stored) == stored
-    for other in (f"https://evil/{MARK}", f"{shown(place, value)}x", f"{shown(place, value)}{MARK}", f" {MARK}"):
+    for other in (
+        f"https://evil/{MARK}",
+        f"{redact_value(place, value)}x",
+        f"{redact_value(place, value)}{MARK}",
+        f" {MARK}",
+    ):
         with pytest.raises(BadRequest):
             redaction.restore_secrets(config(place, other), stored)
         with pytest.raises(BadRequest):
@@ -118,19 +123,19 @@ def test_every_way_to_write_keeps_it(tmp_path: Path) -> None:
         whole = {"mcp": {"servers": SERVERS}, "cron": {"failureAlert": {"mode": "webhook", "to": "https://h/hush"}}}
         gateway, _ = make_service(tmp_path, json.dumps(whole))
         for method in ("config.set", "config.apply", "config.patch"):
-            got = await gateway.call("config.get")
-            assert "hush" not in json.dumps(got)
-            assert got["config"]["mcp"]["servers"]["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
-            raw = json.dumps(got["parsed"]) if method == "config.patch" else got["raw"]
-            await gateway.call(method, {"raw": raw, "baseHash": got["hash"]})
+            config = await gateway.call("config.get")
+            assert "hush" not in json.dumps(config)
+            assert config["config"]["mcp"]["servers"]["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
+            raw = json.dumps(config["parsed"]) if method == "config.patch" else config["raw"]
+            await gateway.call(method, {"raw": raw, "baseHash": config["hash"]})
             assert json.loads((tmp_path / "openclaw.json").read_text()) == whole
             elsewhere = json.dumps({"mcp": {"servers": {"x": {"url": f"https://evil.example/{MARK}"}}}})
             with pytest.raises(RpcError, match="as it was shown"):
                 await gateway.call(method, {"raw": elsewhere, "baseHash": (await gateway.call("config.get"))["hash"]})
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         moved = json.dumps({"mcp": {"servers": {"x": {"url": "https://evil.example/a"}}}})
-        done = await gateway.call("config.patch", {"raw": moved, "baseHash": got["hash"]})
-        assert done["droppedSecrets"] == ["mcp.servers.x.headers.x-team"]
+        result = await gateway.call("config.patch", {"raw": moved, "baseHash": config["hash"]})
+        assert result["droppedSecrets"] == ["mcp.servers.x.headers.x-team"]
 
     asyncio.run(scenario())
 
@@ -141,11 +146,11 @@ def test_who_may_only_read_sees_none_of_it(tmp_path: Path) -> None:
     telegram = {"enabled": False, "botToken": "1:hush", "webhookUrl": "https://h/hush"}
     with world(tmp_path, {"mcp": {"servers": servers}, "channels": {"telegram": telegram}}) as gateway:
         with joined(gateway.served, "operator.read") as reader:
-            shown_values = [
+            views = [
                 reader.ask(method)
                 for method in ("config.get", "cron.status", "sessions.list", "health", "status", "channels.status")
             ]
-        assert "hush" not in json.dumps(shown_values)
-        shown = shown_values[0]["config"]["mcp"]["servers"]
-        assert shown["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
-        assert shown["y"]["args"][:2] == ["@scope/server", "--config"]
+        assert "hush" not in json.dumps(views)
+        redacted = views[0]["config"]["mcp"]["servers"]
+        assert redacted["x"]["url"] == f"https://mcp.zapier.com/{MARK}"
+        assert redacted["y"]["args"][:2] == ["@scope/server", "--config"]

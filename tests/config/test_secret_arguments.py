@@ -205,7 +205,7 @@ def test_the_program_env_is_known_as_the_command_too() -> None:
         redaction.restore_secrets(redaction.redact_secrets(entry) | {"command": "server"}, entry)
 
 
-def shown(args: list[str]) -> str:
+def redact_arguments(args: list[str]) -> str:
     servers = {"x": {"command": "npx", "args": ["server", *args]}}
     return json.dumps(redaction.redact_secrets({"mcp": {"servers": servers}}))
 
@@ -214,7 +214,7 @@ def shown(args: list[str]) -> str:
 def test_a_secret_argument_is_hidden_and_comes_back(case: str) -> None:
     args = SECRET[case]
 
-    assert "hush" not in shown(args).lower()
+    assert "hush" not in redact_arguments(args).lower()
     stored = {"args": ["server", *args]}
     assert redaction.restore_secrets(redaction.redact_secrets(stored), stored) == stored
     raw = json.dumps(stored)
@@ -251,6 +251,6 @@ def test_no_command_shows_it(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text(json.dumps(config))
     for words in (("mcp", "list"), ("mcp", "list", "--json"), ("config", "get"), ("doctor",), ("doctor", "--json")):
         command = [OPENCLAW, *words, "--state-dir", str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
-        assert "hush" not in (done.stdout + done.stderr).lower(), words
-        assert "unrecognized" not in done.stderr, words
+        result = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+        assert "hush" not in (result.stdout + result.stderr).lower(), words
+        assert "unrecognized" not in result.stderr, words

@@ -18,7 +18,7 @@ CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 
 
 class Person(NullCallContext):
-    """Somebody who says yes to every form and leaves its defaults as they are."""
+    """A user who accepts every form and leaves its defaults as they are."""
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return capability == "elicitation"

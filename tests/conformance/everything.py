@@ -379,14 +379,14 @@ class Book:
         return Prompt(tuple(PromptMessage("user", block) for block in await self._blocks(call.name, call)))
 
     async def _blocks(self, name: str, call: PromptCall) -> Sequence[ContentBlock]:
-        given = call.arguments
+        arguments = call.arguments
         match name:
             case "test_simple_prompt":
                 return [Text("This is a simple prompt for testing.")]
             case "test_prompt_with_arguments":
-                return [Text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")]
+                return [Text(f"Prompt with arguments: arg1='{arguments['arg1']}', arg2='{arguments['arg2']}'")]
             case "test_prompt_with_embedded_resource":
-                resource = embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
+                resource = embedded(arguments["resourceUri"], "text/plain", "Embedded resource content for testing.")
                 return [resource, Text("Please process the embedded resource above.")]
             case "test_prompt_with_image":
                 return [PICTURE, Text("Please analyze the image above.")]

@@ -39,11 +39,11 @@ def test_every_check_passes(version: str, scenario: str, tmp_path: Path) -> None
     driver = f"{sys.executable} -m tests.conformance.driver"
     words = [need_node(), program, "client", "--command", driver, "--scenario", scenario, "--spec-version", version]
 
-    done = subprocess.run(
+    result = subprocess.run(
         [*words, "-o", str(tmp_path)], capture_output=True, text=True, timeout=WAIT, check=False, cwd=ROOT
     )
 
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
     (found,) = tmp_path.rglob("checks.json")
     outcomes = [check["status"] for check in json.loads(found.read_text())]
     assert "SUCCESS" in outcomes

@@ -48,8 +48,8 @@ def suite(package: str, options: list[str], address: str, out: Path) -> dict[str
     """Run the suite; the checks of each scenario, by its name."""
     program = need_npm(package) / "dist" / "index.js"
     words = [need_node(), str(program), "server", "--url", address, *options, "-o", str(out)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
     return {path.parent.name: json.loads(path.read_text()) for path in out.rglob("checks.json")}
 
 

@@ -102,12 +102,12 @@ def test_one_surface_goes_and_the_others_stay(tmp_path: Path) -> None:
 def test_without_a_yes_nothing_is_written(tmp_path: Path) -> None:
     file = held(tmp_path, "cursor", "{}")
 
-    done = openclaw(tmp_path, "connect", "cursor")
+    result = openclaw(tmp_path, "connect", "cursor")
 
-    assert done.returncode == 1
-    assert "Nothing was written" in done.stderr
-    assert '"mcp-server"' in done.stdout
-    assert "-{}\n+{\n" in done.stdout, "a last line without an end of its own stays a line"
+    assert result.returncode == 1
+    assert "Nothing was written" in result.stderr
+    assert '"mcp-server"' in result.stdout
+    assert "-{}\n+{\n" in result.stdout, "a last line without an end of its own stays a line"
     assert file.read_text() == "{}"
 
 
@@ -115,10 +115,10 @@ def test_an_entry_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
     text = '{"mcpServers": {"openclaw": {"command": "/usr/bin/openclaw"}}}'
     file = held(tmp_path, "cursor", text)
 
-    done = openclaw(tmp_path, "connect", "cursor", "--yes")
+    result = openclaw(tmp_path, "connect", "cursor", "--yes")
 
-    assert done.returncode == 1
-    assert "already" in done.stderr
+    assert result.returncode == 1
+    assert "already" in result.stderr
     assert file.read_text() == text
     assert openclaw(tmp_path, "connect", "cursor", "--yes", "--force").returncode == 0
     assert openclaw(tmp_path, "disconnect", "cursor", "--yes").returncode == 0
@@ -129,22 +129,22 @@ def test_an_entry_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("http", [False, True])
 def test_no_token_is_written_anywhere(tmp_path: Path, client: str, http: bool) -> None:
     words = ["connect", client, "--yes", "--surface", "tools", *(["--http"] if http else [])]
-    done = openclaw(tmp_path, *words)
+    result = openclaw(tmp_path, *words)
     if client == "claude-desktop" and http:
-        assert "starts programs only" in done.stderr
+        assert "starts programs only" in result.stderr
         return
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     token = (tmp_path / ".openclaw-mcp" / "gateway-token.txt").read_text().strip()
 
     assert len(token) == 64
-    assert token not in (tmp_path / FILES[client]).read_text() + done.stdout + done.stderr
+    assert token not in (tmp_path / FILES[client]).read_text() + result.stdout + result.stderr
 
 
 def test_an_apps_tools_need_a_session(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "cursor", "--surface", "proxy", "--yes")
+    result = openclaw(tmp_path, "connect", "cursor", "--surface", "proxy", "--yes")
 
-    assert done.returncode == 1
-    assert "--session" in done.stderr
+    assert result.returncode == 1
+    assert "--session" in result.stderr
     assert openclaw(tmp_path, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--yes").returncode == 0
     entry = json.loads((tmp_path / FILES["cursor"]).read_text())["mcpServers"]["openclaw-app"]
     assert entry["args"] == ["proxy", "--stdio", "--session", "s1"]
@@ -152,9 +152,9 @@ def test_an_apps_tools_need_a_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", [(), ("--http",)], ids=["by program", "by address"])
 def test_print_writes_nothing(tmp_path: Path, way: tuple[str, ...]) -> None:
-    done = openclaw(tmp_path, "connect", "codex", "--print", *way)
+    result = openclaw(tmp_path, "connect", "codex", "--print", *way)
 
-    assert {"openclaw-node", "openclaw-tools"} <= tomllib.loads(done.stdout)["mcp_servers"].keys()
+    assert {"openclaw-node", "openclaw-tools"} <= tomllib.loads(result.stdout)["mcp_servers"].keys()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,33 +163,33 @@ def test_print_makes_no_secrets_beside_a_config(tmp_path: Path) -> None:
     state.mkdir()
     (state / "openclaw.json").write_text('{"gateway": {"port": 4711}}')
 
-    done = openclaw(tmp_path, "connect", "cursor", "--print", "--http", "--surface", "tools")
+    result = openclaw(tmp_path, "connect", "cursor", "--print", "--http", "--surface", "tools")
 
-    assert "4711" in done.stdout
+    assert "4711" in result.stdout
     assert [path.name for path in state.iterdir()] == ["openclaw.json"]
 
 
 def test_a_state_directory_named_from_here_is_found_from_anywhere(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "cursor", "--print", "--state-dir", "here")
+    result = openclaw(tmp_path, "connect", "cursor", "--print", "--state-dir", "here")
 
-    for entry in json.loads(done.stdout)["mcpServers"].values():
+    for entry in json.loads(result.stdout)["mcpServers"].values():
         folder = entry["env"].get("OPENCLAW_STATE_DIR") or entry["env"]["REMOTECLAW_GATEWAY_TOKEN_FILE"]
         assert Path(folder).is_absolute(), entry
 
 
 def test_surfaces_that_all_leaves_out_are_named(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "cursor", "--print")
+    result = openclaw(tmp_path, "connect", "cursor", "--print")
 
-    assert "openclaw-app" not in done.stdout
-    assert "openclaw-app" in done.stderr
-    assert "--session or --device" in done.stderr
+    assert "openclaw-app" not in result.stdout
+    assert "openclaw-app" in result.stderr
+    assert "--session or --device" in result.stderr
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "cursor", "--project", str(tmp_path / "nowhere"), "--yes")
+    result = openclaw(tmp_path, "connect", "cursor", "--project", str(tmp_path / "nowhere"), "--yes")
 
-    assert done.returncode == 1
-    assert "nowhere is no folder" in done.stderr
+    assert result.returncode == 1
+    assert "nowhere is no folder" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,15 +206,15 @@ def test_a_folders_own_settings(tmp_path: Path) -> None:
 def test_a_broken_file_is_left_alone(tmp_path: Path) -> None:
     file = held(tmp_path, "gemini", "{oops")
 
-    done = openclaw(tmp_path, "connect", "gemini", "--yes")
+    result = openclaw(tmp_path, "connect", "gemini", "--yes")
 
-    assert done.returncode == 1
-    assert str(file) in done.stderr
+    assert result.returncode == 1
+    assert str(file) in result.stderr
     assert file.read_text() == "{oops"
 
 
 def test_a_client_we_do_not_know_is_named(tmp_path: Path) -> None:
-    done = openclaw(tmp_path, "connect", "emacs")
+    result = openclaw(tmp_path, "connect", "emacs")
 
-    assert done.returncode == 2
-    assert "opencode" in done.stderr
+    assert result.returncode == 2
+    assert "opencode" in result.stderr

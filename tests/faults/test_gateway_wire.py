@@ -117,9 +117,9 @@ def test_ten_thousand_bad_handshakes_leave_nothing_behind(gateway: Served) -> No
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(opening)
-            said = b"" if opening else b"\x88"
-            while b"\x88" not in said:  # until we are shown out: the first byte of a close frame
-                said = await reader.read(1 << 16) or b"\x88"
+            data = b"" if opening else b"\x88"
+            while b"\x88" not in data:  # until the gateway closes: the first byte of a close frame
+                data = await reader.read(1 << 16) or b"\x88"
         writer.transport.abort()
 
     within(test())

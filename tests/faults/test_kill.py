@@ -24,7 +24,7 @@ SCOPES = ("operator.read", "operator.write", "operator.admin")
 
 
 class Ledger:
-    """What the gateway told us it has done."""
+    """What the gateway acknowledged as done."""
 
     def __init__(self) -> None:
         self.sent: dict[str, str] = {}  # run id to session
@@ -56,9 +56,9 @@ async def talk(gateway: GatewayClient, ledger: Ledger, session: str) -> None:
 
 async def reconfigure(gateway: GatewayClient, ledger: Ledger) -> None:
     while True:
-        got = await gateway.call("config.get")
+        config = await gateway.call("config.get")
         ledger.config_tried += 1
-        patch = {"raw": json.dumps({"ui": {"seamColor": str(ledger.config_tried)}}), "baseHash": got["hash"]}
+        patch = {"raw": json.dumps({"ui": {"seamColor": str(ledger.config_tried)}}), "baseHash": config["hash"]}
         await gateway.call("config.patch", patch)
         ledger.config_acknowledged = ledger.config_tried
         await asyncio.sleep(0.1)
@@ -80,8 +80,8 @@ async def check(gateway: GatewayClient, ledger: Ledger, runs: dict[str, str]) ->
             counted[run] = counted.get(run, 0) + 1
     assert {run: users.get(run) for run in runs} == dict.fromkeys(runs, 1)
     assert max(answers.values(), default=1) == 1
-    kept = (await gateway.call("config.get"))["parsed"].get("ui", {}).get("seamColor", "0")
-    assert ledger.config_acknowledged <= int(kept) <= ledger.config_tried
+    color = (await gateway.call("config.get"))["parsed"].get("ui", {}).get("seamColor", "0")
+    assert ledger.config_acknowledged <= int(color) <= ledger.config_tried
 
 
 async def transcript(gateway: GatewayClient, session: str) -> list[Any]:
@@ -107,8 +107,8 @@ async def one_life(folder: Path, ledger: Ledger, *, last: bool) -> None:
             load.append(asyncio.ensure_future(reconfigure(gateway, ledger)))
             await asyncio.sleep(random.uniform(0.05, 1.2))
             os.kill(child.pid, signal.SIGKILL)
-            for done in await asyncio.gather(*load, return_exceptions=True):
-                assert isinstance(done, OpenClawError), done
+            for result in await asyncio.gather(*load, return_exceptions=True):
+                assert isinstance(result, OpenClawError), result
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_is_answered_twice(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ JOBS = 12  # added in each life
 SETTLE = 60.0  # seconds for what is due to be done after the last start
 
 
-def asked(name: str) -> Json:
+def agent_turn(name: str) -> Json:
     payload = {"kind": "agentTurn", "message": f"!sleep 0.05\n!say {name}"}
     return {"sessionTarget": f"session:{name}", "wakeMode": "now", "payload": payload, "delivery": {"mode": "none"}}
 
 
-def told(name: str) -> Json:
+def system_event(name: str) -> Json:
     """Over in the commit that claims it."""
     return {"sessionTarget": "main", "wakeMode": "next-heartbeat", "payload": {"kind": "systemEvent", "text": name}}
 
@@ -40,7 +40,7 @@ async def keep_adding(gateway: GatewayClient, acknowledged: dict[str, str]) -> N
         name = f"{'event' if event else 'job'}-{len(acknowledged)}-{random.randrange(10**9)}"
         at = datetime.fromtimestamp(time.time() + random.uniform(0, 0.8), UTC).isoformat()
         common = {"name": name, "schedule": {"kind": "at", "at": at}, "deleteAfterRun": False}
-        job = await gateway.call("cron.add", common | (told(name) if event else asked(name)))
+        job = await gateway.call("cron.add", common | (system_event(name) if event else agent_turn(name)))
         acknowledged[job["id"]] = name
         await asyncio.sleep(random.uniform(0, 0.1))
 
@@ -53,8 +53,8 @@ async def one_life(folder: Path, acknowledged: dict[str, str]) -> None:
             load = asyncio.ensure_future(keep_adding(gateway, acknowledged))
             await asyncio.sleep(random.uniform(0.2, 1.6))
             os.kill(child.pid, signal.SIGKILL)
-            (done,) = await asyncio.gather(load, return_exceptions=True)
-            assert done is None or isinstance(done, OpenClawError), done  # all were added, or the line went dead
+            (result,) = await asyncio.gather(load, return_exceptions=True)
+            assert result is None or isinstance(result, OpenClawError), result  # all were added, or the line went dead
 
 
 async def last_life(folder: Path, acknowledged: dict[str, str]) -> tuple[int, int]:
@@ -116,14 +116,14 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
             async with client(tmp_path / "state", url) as gateway:
                 delivery = {"mode": "none"}
                 job = {"name": kind, "schedule": schedule, "payload": payload, "delivery": delivery}
-                made = await gateway.call("cron.add", job)
+                added = await gateway.call("cron.add", job)
                 if kind == "command":
-                    await gateway.call("cron.run", {"id": made["id"]})
+                    await gateway.call("cron.run", {"id": added["id"]})
                 pids = await written(file)
                 os.kill(child.pid, signal.SIGKILL)
         try:
             async with asyncio.timeout(SETTLE):
-                while any(running(pid) for pid in pids):  # noqa: ASYNC110  (they are nobody's children now)
+                while any(running(pid) for pid in pids):  # noqa: ASYNC110  (their parent is gone)
                     await asyncio.sleep(0.05)
         finally:
             for pid in filter(running, pids):
@@ -135,7 +135,7 @@ def test_a_jobs_program_ends_with_a_gateway_that_was_killed(tmp_path: Path, kind
 async def written(file: Path) -> list[int]:
     """The program's own id and its child's."""
     async with asyncio.timeout(SETTLE):
-        while not file.exists() or len(file.read_text().split()) < 2:  # noqa: ASYNC110, ASYNC240  (told by nobody else)
+        while not file.exists() or len(file.read_text().split()) < 2:  # noqa: ASYNC110, ASYNC240  (nothing else reports it)
             await asyncio.sleep(0.05)
     return [int(word) for word in file.read_text().split()]  # noqa: ASYNC240  (as above)
 

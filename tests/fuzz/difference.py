@@ -22,7 +22,7 @@ from openclaw_mcp.node.exec.shell_reader import ParsedCommand, ParseResult, Shel
 from openclaw_mcp.node.exec.wrappers import unwrap
 
 from .fence import SHELLS, Fence
-from .fenced import UNKNOWN, Batch, Seen
+from .fenced import UNKNOWN, Batch, FenceReport
 from .shell_texts import Maker
 
 ALLOWED = (
@@ -75,8 +75,8 @@ def fits(argv: Sequence[bytes], piece: ParsedCommand) -> bool:
         if word.is_dynamic:
             reached = set(range(min(reached), len(argv) + 1))
         else:
-            said = os.fsencode(word.text)
-            reached = {at + 1 for at in reached if at < len(argv) and argv[at] == said}
+            expected = os.fsencode(word.text)
+            reached = {at + 1 for at in reached if at < len(argv) and argv[at] == expected}
         if not reached:
             return False
     return len(argv) in reached
@@ -115,18 +115,20 @@ class Difference:
         self._figures.harmless += len(texts)
 
     def _run(self, shell: str, texts: Sequence[tuple[str, ParseResult]], *, locale: str, alone: bool) -> None:
-        seen = self._fence.run(Batch(shell, [os.fsencode(text) for text, _ in texts], alone=alone, locale=locale))
+        report = self._fence.run(Batch(shell, [os.fsencode(text) for text, _ in texts], alone=alone, locale=locale))
         self._figures.runs[shell] = self._figures.runs.get(shell, 0) + len(texts)
-        self._figures.processes += seen.processes
-        self._figures.started += len(seen.started)
-        for number, what in unnamed(seen, texts):
+        self._figures.processes += report.processes
+        self._figures.started += len(report.started)
+        for number, what in unnamed(report, texts):
             self._figures.findings.append(Finding(shell, texts[number][0], what))
-        for number in seen.stopped:
+        for number in report.stopped:
             self._figures.stopped.append(Finding(shell, texts[number][0], "did not end"))
-        if seen.files:
-            self._who_made(shell, texts, seen.files, locale=locale)
+        if report.files:
+            self._find_changing_text(shell, texts, report.files, locale=locale)
 
-    def _who_made(self, shell: str, texts: Sequence[tuple[str, ParseResult]], files: list[str], *, locale: str) -> None:
+    def _find_changing_text(
+        self, shell: str, texts: Sequence[tuple[str, ParseResult]], files: list[str], *, locale: str
+    ) -> None:
         for text, _ in texts:
             again = self._fence.run(Batch(shell, [os.fsencode(text)], alone=True, locale=locale))
             if again.files:
@@ -135,14 +137,14 @@ class Difference:
         self._figures.findings.append(Finding(shell, "one of a batch", f"changed {files}"))
 
 
-def unnamed(seen: Seen, texts: Sequence[tuple[str, ParseResult]]) -> Iterator[tuple[int, str]]:
+def unnamed(report: FenceReport, texts: Sequence[tuple[str, ParseResult]]) -> Iterator[tuple[int, str]]:
     """What was started, or tried, that the reader had not named."""
-    for number, argv in seen.started:
+    for number, argv in report.started:
         candidates = texts if number == UNKNOWN else [texts[number]]
         if not any(fits(argv, piece) for _, reading in candidates for piece in reading.commands):
             yield number, f"started {argv}"
-    for number, said in seen.complaints:
-        yield number, said.decode(errors="replace")
+    for number, complaint in report.complaints:
+        yield number, complaint.decode(errors="replace")
 
 
 class _Work:
@@ -162,7 +164,7 @@ class _Work:
             self._batches += 1
             return self._batches, batch
 
-    def done(self, part: Figures) -> None:
+    def add(self, part: Figures) -> None:
         with self._lock:
             whole = self.figures
             whole.harmless += part.harmless
@@ -188,7 +190,7 @@ def run(count: int, *, seed: int, fences: int = 1, say: bool = False) -> Figures
                 part = Figures()
                 alone = number % ALONE_EVERY == 0
                 Difference(fence, part).compare(batch, locale=LOCALES[number % 2], alone=alone)
-                work.done(part)
+                work.add(part)
                 if say and (number % 50 == 0 or part.findings or part.stopped):
                     print(
                         f"{time.monotonic() - began:.0f} s: {summary(work.figures)}",
@@ -213,6 +215,6 @@ def summary(figures: Figures) -> str:
 
 if __name__ == "__main__":
     count, seed, fences = [*map(int, sys.argv[1:]), *(1, 1)[len(sys.argv) - 2 :]]
-    done = run(count, seed=seed, fences=fences, say=True)
-    print(summary(done), *done.findings, *done.stopped, sep="\n")
-    sys.exit(1 if done.findings else 0)
+    total = run(count, seed=seed, fences=fences, say=True)
+    print(summary(total), *total.findings, *total.stopped, sep="\n")
+    sys.exit(1 if total.findings else 0)

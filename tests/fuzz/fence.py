@@ -11,7 +11,7 @@ import msgspec
 
 from tests.programs import ROOT, need
 
-from .fenced import Batch, Seen, Setting, receive, send
+from .fenced import Batch, FenceReport, Setting, receive, send
 
 SHELLS = {
     "sh": ["sh"],
@@ -33,7 +33,7 @@ TRAPS = """
     return break continue exec command
 """
 UNSHARE = (["-Urmnpif", "--kill-child"], ["-mnpif", "--kill-child"])
-"""As anybody; as root where a changed root forbids that."""
+"""As an ordinary user; as root where a changed root forbids that."""
 PROBE_SECONDS = 20
 
 
@@ -74,12 +74,12 @@ class Fence:
         self._back.close()
         self._folder.cleanup()
 
-    def run(self, batch: Batch) -> Seen:
+    def run(self, batch: Batch) -> FenceReport:
         send(self._there, batch)
         data = receive(self._back)
         if data is None:
             raise AssertionError(f"the fence broke down at a batch for {batch.shell}: {batch.texts[:3]}")
-        return msgspec.msgpack.decode(data, type=Seen)
+        return msgspec.msgpack.decode(data, type=FenceReport)
 
 
 def _own_namespaces() -> list[str] | None:

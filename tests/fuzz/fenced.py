@@ -65,7 +65,7 @@ class Batch(Struct, frozen=True):
     locale: str = "C"
 
 
-class Seen(Struct, frozen=True):
+class FenceReport(Struct, frozen=True):
     started: list[tuple[int, list[bytes]]]
     """The text's number, and the words a program was started with."""
     complaints: list[tuple[int, bytes]]
@@ -113,17 +113,17 @@ class Inside:
         os.chdir(self._work)
         _lay_down_powers()
 
-    def run(self, batch: Batch) -> Seen:
+    def run(self, batch: Batch) -> FenceReport:
         for name in ("started", "said"):
             (self._log / name).write_bytes(b"")
         self._stopped.clear()
         processes = self._alone(batch) if batch.alone else self._together(batch)
-        return Seen(self._started(), self._complaints(), self._changed(), processes, list(self._stopped))
+        return FenceReport(self._started(), self._complaints(), self._changed(), processes, list(self._stopped))
 
     def _alone(self, batch: Batch) -> int:
-        said = self._log / "said"
+        messages = self._log / "said"
         for number, text in enumerate(batch.texts):
-            with said.open("ab") as file:
+            with messages.open("ab") as file:
                 file.write(b"\n" + MARK + b"%d\n" % number)
             if not self._spawn(batch, [b"-c", text], number):
                 self._stopped.append(number)
@@ -174,8 +174,8 @@ class Inside:
         return found
 
     def _complaints(self) -> list[tuple[int, bytes]]:
-        said = (self._log / "said").read_bytes()
-        parts = re.split(MARK + rb"(\d+)\n", said)[1:]
+        messages = (self._log / "said").read_bytes()
+        parts = re.split(MARK + rb"(\d+)\n", messages)[1:]
         pairs = zip(parts[::2], parts[1::2], strict=True)
         return [(int(number), part[:400]) for number, part in pairs if TRIED.search(NOTHING_TRIED.sub(b"", part))]
 

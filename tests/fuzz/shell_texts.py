@@ -135,21 +135,21 @@ class Maker:
     def crowded(self) -> str:
         """A few special characters in a row, where something could begin or end."""
         chance = self._chance
-        made = chance.choice(PLACES)
-        while "@" in made:
+        text = chance.choice(PLACES)
+        while "@" in text:
             special = "".join(chance.choice(SPECIAL) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 3, 4))))
-            made = made.replace("@", special, 1)
-        return made
+            text = text.replace("@", special, 1)
+        return text
 
     def commands(self, depth: int) -> str:
         count = self._chance.choice((1, 1, 1, 1, 1, 2, 2, 3))
-        made = self.command(depth)
+        text = self.command(depth)
         for _ in range(count - 1):
             between = self._chance.choice(
                 (" && ", " || ", "; ", "; ", " && ", " | ", " & ", "\n", "\n\n", ";", "|", "&", "&&", " |& ", ";\n")
             )
-            made += between + self.command(depth)
-        return made + self._chance.choice(("", "", "", "", "", "", "", "", "\n", ";", ";", " &", " \\\n"))
+            text += between + self.command(depth)
+        return text + self._chance.choice(("", "", "", "", "", "", "", "", "\n", ";", ";", " &", " \\\n"))
 
     def command(self, depth: int) -> str:
         chance = self._chance
@@ -168,13 +168,13 @@ class Maker:
                     ("2>&1", ">/dev/null", "</dev/null", "2>/dev/null", ">&2", "<&-", "2>&-", "> /dev/null", "0<&1")
                 ),
             )
-        made = words[0]
+        text = words[0]
         for word in words[1:]:
-            made += chance.choice((" ", " ", " ", " ", "  ", "\t", " \\\n", " \\\n  ")) + word
+            text += chance.choice((" ", " ", " ", " ", "  ", "\t", " \\\n", " \\\n  ")) + word
         for _ in range(chance.choice((1, 1, 1, 2, 3)) if chance.random() < 0.01 else 0):
             wrapper = chance.choice(WRAPPERS)
-            made = f"{wrapper} {quoted(made)}" if wrapper.endswith("-c") else f"{wrapper} {made}"
-        return made
+            text = f"{wrapper} {quoted(text)}" if wrapper.endswith("-c") else f"{wrapper} {text}"
+        return text
 
     def arguments(self, name: str, depth: int) -> list[str]:
         chance = self._chance
@@ -270,28 +270,28 @@ class Maker:
     def inner(self, *, single: bool) -> str:
         """What stands in quotes: plain words, odd characters, and what would be dangerous outside them."""
         chance = self._chance
-        made = ""
+        text = ""
         for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4))):
             match chance.choice("pphhossxcn"):
                 case "p":
-                    made += chance.choice(PLAIN)
+                    text += chance.choice(PLAIN)
                 case "h":
-                    made += (
+                    text += (
                         chance.choice(HIDDEN)
                         .replace("$", "$" if single else "\\$")
                         .replace("`", "`" if single else "\\`")
                     )
                 case "o":
-                    made += chance.choice(ODD)
+                    text += chance.choice(ODD)
                 case "s":
-                    made += chance.choice((" ", "\n", "\t", "$", "\\"))
+                    text += chance.choice((" ", "\n", "\t", "$", "\\"))
                 case "x":
-                    made += chance.choice(STRANGE)
+                    text += chance.choice(STRANGE)
                 case "c":
-                    made += chance.choice((" \\\n", "\\\n"))
+                    text += chance.choice((" \\\n", "\\\n"))
                 case _:
-                    made += chance.choice(VARIABLES)
-        return made.replace("'", "") if single else made
+                    text += chance.choice(VARIABLES)
+        return text.replace("'", "") if single else text
 
     def blurred(self, name: str) -> str:
         if self._chance.random() < 0.9:

@@ -60,9 +60,9 @@ def test_the_fence_sees_what_is_started_tried_and_changed(fence: Fence, shell: s
         b"pwn 8",
     ]
 
-    seen = fence.run(Batch(shell, texts, alone=alone, locale=LOCALES[1]))
+    report = fence.run(Batch(shell, texts, alone=alone, locale=LOCALES[1]))
 
-    assert sorted(seen.started) == sorted(
+    assert sorted(report.started) == sorted(
         [
             (0, [b"tool", b"a b", b"\xc4\x81"]),
             (1, [b"pwn"]),
@@ -71,17 +71,17 @@ def test_the_fence_sees_what_is_started_tried_and_changed(fence: Fence, shell: s
             (7, [b"pwn", b"8"]),
         ]
     )
-    assert [number for number, _ in seen.complaints] == [2]
-    assert seen.files == []
+    assert [number for number, _ in report.complaints] == [2]
+    assert report.files == []
     assert fence.run(Batch(shell, [b"echo x >made; : >victim"], alone=alone)).files == ["made", "victim"]
 
 
 def test_nothing_of_this_machine_can_be_reached_from_inside(fence: Fence) -> None:
     if not fence.closed:
         return  # then only texts are tried that name no path
-    seen = fence.run(Batch("dash", [b"tool /etc/* /home/* /root/* /proc/* /old/*"], alone=True))
+    report = fence.run(Batch("dash", [b"tool /etc/* /home/* /root/* /proc/* /old/*"], alone=True))
 
-    assert seen.started == [(0, [b"tool", b"/etc/*", b"/home/*", b"/root/*", b"/proc/*", b"/old/*"])]
+    assert report.started == [(0, [b"tool", b"/etc/*", b"/home/*", b"/root/*", b"/proc/*", b"/old/*"])]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The four real CLI agents as MCP clients: each is given a server, told by the scripted model to call its tools, and
+"""The four real CLI agents as MCP clients: each is given a server, made by the scripted model to call its tools, and
 asked what it saw. Configured the way a user would do it."""
 
 import contextlib
@@ -48,7 +48,7 @@ class Server(NamedTuple):
     token: str = ""
 
 
-class Heard(NamedTuple):
+class ClientOutput(NamedTuple):
     declared: set[str]
     """The server's tools as the model was offered them; dots became underscores on the way."""
     outcomes: list[ToolOutcome]
@@ -59,7 +59,7 @@ class Heard(NamedTuple):
     """What the CLI sent to its own model, in order."""
 
 
-def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
+def ask(cli: str, folder: Path, server: Server, prompt: str) -> ClientOutput:
     """One turn of a CLI with this server."""
     folder.mkdir(parents=True, exist_ok=True)
     with ScriptedModel() as model:
@@ -73,7 +73,7 @@ def ask(cli: str, folder: Path, server: Server, prompt: str) -> Heard:
     for line in out.splitlines():
         if line.startswith("{"):
             events += reader.read_line(line.encode())
-    return Heard(
+    return ClientOutput(
         declared=declared,
         outcomes=[event for event in events if isinstance(event, ToolOutcome)],
         text="".join(event.text for event in events if isinstance(event, PartialAnswer)),

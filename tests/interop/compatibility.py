@@ -130,7 +130,7 @@ PREPARED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions.create", {"key": PROBE, "label": "probe"}),
     ("chat.inject", {"sessionKey": PROBE, "message": "a heron"}),
 )
-"""What both are told first, so that there is something to see."""
+"""Calls made to both first, so that there is something to see."""
 
 HEAD = """# Compatibility
 
@@ -166,7 +166,7 @@ def gaps(theirs: Any, ours: Any, path: str = "") -> list[str]:
     return []
 
 
-async def asked(client: GatewayClient, method: str) -> tuple[bool, Any]:
+async def ask(client: GatewayClient, method: str) -> tuple[bool, Any]:
     try:
         return True, await client.call(method, PROBES[method], within=60)
     except RpcError as fault:
@@ -200,10 +200,10 @@ async def compared(theirs_url: str, ours_url: str, token: str) -> str:
         page = HEAD.format(version=them.hello["server"]["version"])
         for method in sorted(served):
             if method not in PROBES:
-                told = "served; not compared" if method in known else "ours alone"
+                verdict_text = "served; not compared" if method in known else "ours alone"
             else:
-                told = verdict(await asked(them, method), await asked(us, method))
-            page += f"| `{method}` | {told} |\n"
+                verdict_text = verdict(await ask(them, method), await ask(us, method))
+            page += f"| `{method}` | {verdict_text} |\n"
         absent = sorted(set(known) - set(served))
         page += f"\n## Absent\n\n{len(absent)} methods that a real gateway announces and ours does not have:\n\n"
         return page + ", ".join(f"`{name}`" for name in absent) + ".\n"

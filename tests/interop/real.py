@@ -71,8 +71,8 @@ def command_line(home: Path, url: str, token: str, *words: str) -> "subprocess.C
 
 
 def client(url: str, token: str = TOKEN, *, caps: tuple[str, ...] = ()) -> GatewayClient:
-    told = ClientProfile(client=BACKEND, scopes=EVERY, caps=caps)
-    return GatewayClient(url, told, credentials=Credentials(token=token), redial=False)
+    profile = ClientProfile(client=BACKEND, scopes=EVERY, caps=caps)
+    return GatewayClient(url, profile, credentials=Credentials(token=token), redial=False)
 
 
 async def _awake(url: str) -> None:

@@ -1,4 +1,4 @@
-"""The messaging tools in a real Matrix room: called by a real MCP client, seen by somebody who is in the room."""
+"""The messaging tools in a real Matrix room: called by a real MCP client, seen by another member of the room."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ class Room:
         return list(await self.ann.sees(self.id))
 
     async def message(self, text: str) -> StoredMessage:
-        return next(seen for seen in await self.messages() if seen.text == text)
+        return next(message for message in await self.messages() if message.text == text)
 
 
 def test_what_is_done_with_the_tools_is_seen_in_the_room(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def _sent(client: Any, tmp_path: Path, den: Room, garden: Room, question: 
     await used(client, "message_thread_reply", message="below", threadId=question)
     assert (await den.message("below")).thread == question
     assert (await used(client, "message_broadcast", targets=[den.id, garden.id], message="to all"))["sent"] == 2
-    assert [seen.text for seen in await garden.messages()] == ["to all"]
+    assert [message.text for message in await garden.messages()] == ["to all"]
     file = str(media / "plan.txt")
     await used(client, "message_send_attachment", target=garden.id, file=file, caption="the plan")
     (attached,) = (await garden.messages())[-1].attachments
@@ -85,4 +85,4 @@ async def _touched(client: Any, den: Room) -> None:
     read = (await used(client, "message_read", limit=50))["payload"]["messages"]
     assert {"who is there?", "hello", "me", "to all"} <= {message["text"] for message in read}
     await used(client, "message_delete", messageId=id)
-    assert "hello" not in [seen.text for seen in await den.messages()]
+    assert "hello" not in [message.text for message in await den.messages()]

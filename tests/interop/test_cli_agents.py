@@ -65,10 +65,10 @@ class World:
         self.office = FakeGrantIssuer()
         self.folders = RunFolders(folder / "state" / "runs")
         env = {**path(), **environment(cli, folder / "home", model.url), **settings.pop("runtimeEnv", {})}
-        given = {"runtimeCommand": program(cli, folder), "runtimeEnv": env, **settings}
-        made = msgspec.convert(given, AgentSettings)
+        fields = {"runtimeCommand": program(cli, folder), "runtimeEnv": env, **settings}
+        converted = msgspec.convert(fields, AgentSettings)
         work = str(folder / "work")
-        card = AgentProfile(id="main", runtime=cli, model=MODEL.get(cli), workspace=work, settings=made)
+        card = AgentProfile(id="main", runtime=cli, model=MODEL.get(cli), workspace=work, settings=converted)
         server = (sys.executable, str(TINY))
         bridge = GatewayAccess(
             url="ws://127.0.0.1:1", grants=self.office, server_command=server, read_effects=read_effects
@@ -87,14 +87,14 @@ class World:
         key = {"run_id": "r1", "agent_id": "main", "session_key": "agent:main:main", "session_id": "s"}
         return Turn(**{**key, "prompt": prompt, "caller": CALLER, **more})
 
-    async def told(self, prompt: str, **more: Any) -> list[AgentEvent]:
+    async def run_turn(self, prompt: str, **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:
             return [event async for event in events]
 
     def run(self, prompt: str, **more: Any) -> list[AgentEvent]:
-        return asyncio.run(self.told(prompt, **more))
+        return asyncio.run(self.run_turn(prompt, **more))
 
-    def seen_by_model(self) -> str:
+    def last_request(self) -> str:
         """The last request that offered tools."""
         return json.dumps(next(body for _, _, body in reversed(self.model.log) if body.get("tools")))
 
@@ -121,7 +121,7 @@ def world(cli: str, tmp_path: Path) -> Iterator[World]:
         world.folders.close()
 
 
-def said(events: list[AgentEvent]) -> str:
+def answer_text(events: list[AgentEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, PartialAnswer))
 
 
@@ -142,13 +142,13 @@ def test_a_turn_calls_our_servers_tool_and_what_it_did_is_told(world: World) -> 
     ]
     outcomes = [event for event in events if isinstance(event, ToolOutcome)]
     assert [(outcome.name, outcome.failed) for outcome in outcomes] == [("echo", False)]
-    assert "hello for agent:main:main" in said(events)
+    assert "hello for agent:main:main" in answer_text(events)
     effects = [event.effects for event in events if isinstance(event, EffectsReported)]
     assert [sent.text for sent in effects[0].sent] == ["hello"]
     usage = final(events).usage
     assert usage is not None
     assert (usage.input, usage.output) == (200, 40)
-    assert "Replying to a message" in world.seen_by_model()
+    assert "Replying to a message" in world.last_request()
     assert world.office.revoked == list(world.office.issued) == ["grant-secret-0"]
     assert world.mentions_of("grant-secret") == []
     assert world.mentions_of("server.env") == []
@@ -158,10 +158,10 @@ def test_the_next_turn_goes_on_where_the_last_one_ended(world: World) -> None:
     first = final(world.run('[[call echo {"text": "first"}]] [[say one]]'))
     picture = Attachment(mime_type="image/png", data=PNG)
     events = world.run("[[say \"two\" & 'three']]", resume=first.resume, attachments=(picture,))
-    assert said(events) == "\"two\" & 'three'"
-    seen = world.seen_by_model()
-    assert "first for agent:main:main" in seen
-    assert base64.b64encode(PNG).decode()[:40] in seen
+    assert answer_text(events) == "\"two\" & 'three'"
+    requests = world.last_request()
+    assert "first for agent:main:main" in requests
+    assert base64.b64encode(PNG).decode()[:40] in requests
     second = final(events)
     assert second.usage is not None
     assert second.usage.input == 100
@@ -174,15 +174,15 @@ def test_files_named_in_a_message_are_not_read_for_the_model(world: World) -> No
     for secret in (outside, inside):
         secret.write_text("TOP SECRET")
     named = f"look at @{outside}, @inside.txt, @./inside.txt and bob@inside.txt, or @inside"
-    assert said(world.run(f"{named}; mail ann@example.com [[say done]]")) == "done"
+    assert answer_text(world.run(f"{named}; mail ann@example.com [[say done]]")) == "done"
     assert "TOP SECRET" not in json.dumps([body for _, _, body in world.model.log])
-    assert "mail ann@example.com" in world.seen_by_model()
+    assert "mail ann@example.com" in world.last_request()
 
 
 def test_a_session_it_does_not_know_is_begun_anew(world: World, cli: str) -> None:
     unknown = UNKNOWN.get(cli, "11111111-2222-4333-8444-555555555555")
     events = world.run("[[say fresh]]", resume=remembered(cli, unknown))
-    assert said(events) == "fresh"
+    assert answer_text(events) == "fresh"
     assert json.loads(final(events).resume or "")["id"] != unknown
 
 
@@ -222,7 +222,7 @@ def test_an_abort_in_the_middle_of_a_call_ends_the_cli_and_its_servers(world: Wo
 
 def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) -> None:
     async def scenario() -> tuple[list[AgentEvent], int]:
-        task = asyncio.ensure_future(world.told("[[call hold {}]] [[say never]]"))
+        task = asyncio.ensure_future(world.run_turn("[[call hold {}]] [[say never]]"))
         await until(lambda: world.held() is not None or task.done(), within=PATIENCE)
         server = world.held()
         assert server is not None
@@ -239,11 +239,11 @@ def test_a_killed_cli_fails_the_turn_at_once_and_leaves_nothing(world: World) ->
 def test_two_turns_at_once_in_one_folder_do_not_meet(world: World) -> None:
     async def scenario() -> Any:
         prompts = [f'[[call echo {{"text": "{name}"}}]] [[say {name} {{result}}]]' for name in ("ann", "bob")]
-        return await asyncio.gather(*(world.told(prompt) for prompt in prompts))
+        return await asyncio.gather(*(world.run_turn(prompt) for prompt in prompts))
 
     ann, bob = asyncio.run(scenario())
-    assert "ann for agent" in said(ann)
-    assert "bob for agent" in said(bob)
+    assert "ann for agent" in answer_text(ann)
+    assert "bob for agent" in answer_text(bob)
     for name, events in (("ann", ann), ("bob", bob)):
         effects = [event.effects for event in events if isinstance(event, EffectsReported)]
         assert [sent.text for sent in effects[0].sent] == [name]
@@ -286,8 +286,8 @@ def test_the_users_own_servers_stay_out_unless_the_owner_wants_them(
         world = World(cli, tmp_path, model, **settings)
         own_server(cli, tmp_path / "home")
         before = {path: path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()}
-        assert said(world.run("[[say here]]", caller=caller)) == "here"
-        declared = world.seen_by_model()
+        assert answer_text(world.run("[[say here]]", caller=caller)) == "here"
+        declared = world.last_request()
         world.folders.close()
     own = {"claude": "mcp__mine__", "gemini": "mcp_mine_", "codex": "mcp__mine", "opencode": "mine_"}[cli]
     assert (f'"{own}' in declared) is not strict
@@ -321,9 +321,9 @@ def test_gemini_passes_over_system_settings_where_others_may_write(tmp_path: Pat
 
 
 def ask(served: Served, method: str, params: Any) -> Any:
-    done = served.call(method, json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = served.call(method, json.dumps(params))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def say(served: Served, message: str, run: str) -> Any:

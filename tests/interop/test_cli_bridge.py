@@ -43,9 +43,9 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
 
 
 def ask(served: Served, method: str, params: Any) -> Any:
-    done = served.call(method, json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = served.call(method, json.dumps(params))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def secrets_in(folder: Path) -> list[str]:
@@ -125,7 +125,7 @@ def test_a_gateway_killed_in_the_middle_leaves_no_process_no_secret_and_sends_no
 
 
 def started_in(home: str) -> list[psutil.Process]:
-    """The processes whose home that is: the CLI and whatever it started."""
+    """The processes whose home that is: the CLI and every process it started."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -136,8 +136,8 @@ def started_in(home: str) -> list[psutil.Process]:
 
 def test_who_may_write_but_is_not_the_owner_gets_none_of_the_owners_tools(served: Served) -> None:
     config = json.loads((served.folder / "openclaw.json").read_text())
-    told = {"channels": {"local": {"allowFrom": ["ann"]}}, "commands": {"ownerAllowFrom": ["local:bob"]}}
-    raw = json.dumps({**config, **told})
+    owner_rules = {"channels": {"local": {"allowFrom": ["ann"]}}, "commands": {"ownerAllowFrom": ["local:bob"]}}
+    raw = json.dumps({**config, **owner_rules})
     current = ask(served, "config.get", {})
     ask(served, "config.set", {"raw": raw, "baseHash": current["hash"]})
     prompt = f"[[call cron_add {json.dumps({'job': JOB})}]] [[say Tried: {{result}}]]"

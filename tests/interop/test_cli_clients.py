@@ -56,9 +56,9 @@ def test_it_calls_an_apps_tool_at_a_session_url(tmp_path: Path, cli: str) -> Non
             server = Server(url=f"{at.address}/v1/mcp/{id}")
             async with at.app(id):
                 if cli != "codex":  # it prints its configuration and connects to nothing
-                    said = await asyncio.to_thread(listed, cli, tmp_path / "list", server)
-                    line = next(line for line in said.splitlines() if NAME in line)
-                    assert "connected" in line.lower(), said
+                    output = await asyncio.to_thread(listed, cli, tmp_path / "list", server)
+                    line = next(line for line in output.splitlines() if NAME in line)
+                    assert "connected" in line.lower(), output
                     assert "✗" not in line
                     assert "✘" not in line
                 received = await asyncio.to_thread(ask, cli, tmp_path / "ask", server, prompt)

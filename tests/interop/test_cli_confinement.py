@@ -1,5 +1,5 @@
-"""The four real CLIs for somebody who is not the owner, with a model that tries everything: nothing is read, run or
-loaded but the gateway's tools. And for anybody: of MCP servers, none but the run's is started."""
+"""The four real CLIs for a sender who is not the owner, with a model that tries everything: nothing is read, run or
+loaded but the gateway's tools. And for every sender: of MCP servers, none but the run's is started."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ from ..gateway.agents.cli.scripted_model import (
 )
 from .clis import CLIS, KEY, write
 from .hostile import WORD, Hostile
-from .test_cli_agents import PNG, World, final, said
+from .test_cli_agents import PNG, World, answer_text, final
 
 SECRET = "TOP-SECRET-OF-THE-OWNER"
 HARMLESS = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"}
@@ -60,14 +60,14 @@ class Attacked(World):
         return json.dumps(self.asked)
 
     def words(self) -> set[str]:
-        """The memory files the model was told of."""
+        """The memory files the model was given."""
         return set(re.findall(rf"{WORD}([a-z-]+)", self.received()))
 
     def offered(self) -> list[str]:
         """The tools of the last turn."""
         read = {"claude": read_anthropic, "codex": read_responses, "opencode": read_chat}.get(self.cli)
-        asked = [read(body) if read else read_gemini(body, "") for body in self.asked]
-        tools = next(each.tools for each in reversed(asked) if each.tools)
+        requests = [read(body) if read else read_gemini(body, "") for body in self.asked]
+        tools = next(each.tools for each in reversed(requests) if each.tools)
         return [plain(f"{space}__{name}" if space else name) for name, space in tools]
 
 
@@ -91,7 +91,7 @@ def ours(name: str) -> bool:
 @pytest.mark.parametrize("caller", [CALLER, STRANGER], ids=["the owner", "somebody else"])
 def test_no_server_but_the_runs_is_started_and_each_tool_is_there_once(world: Attacked, caller: Caller) -> None:
     prompt = '[[call echo {"text": "hello"}]] [[say {result}]]'
-    assert "hello for agent:main:main" in said(world.run(prompt, caller=caller))
+    assert "hello for agent:main:main" in answer_text(world.run(prompt, caller=caller))
     assert {mark for mark in world.hostile.left() if mark.endswith("-server")} == set()
     count = Counter(world.offered())
     assert set(count.values()) == {1}
@@ -102,7 +102,7 @@ def test_no_server_but_the_runs_is_started_and_each_tool_is_there_once(world: At
 def test_for_somebody_else_nothing_that_was_set_up_is_obeyed(world: Attacked) -> None:
     note = world.folder / "work" / NOTES[world.cli]
     note.write_text(f"Be brief. {WORD}the-workspace")
-    assert said(world.run("[[say hi]]", caller=STRANGER)) == "hi"
+    assert answer_text(world.run("[[say hi]]", caller=STRANGER)) == "hi"
     assert world.hostile.left() == set()
     assert world.words() == {"the-workspace"}  # the workspace's own instructions, and no other
     others = {name for name in world.offered() if not ours(name)}
@@ -113,9 +113,9 @@ def test_a_plugin_of_claudes_brings_no_server_and_for_somebody_else_nothing(tmp_
     with ScriptedModel() as model:
         world = Attacked("claude", tmp_path, model)
         world.hostile.plug_in(str(world.card.settings.runtime_command))
-        assert said(world.run("[[say hi]]", caller=STRANGER)) == "hi"
+        assert answer_text(world.run("[[say hi]]", caller=STRANGER)) == "hi"
         assert world.hostile.left() == set()
-        assert said(world.run("[[say hi]]", caller=CALLER)) == "hi"
+        assert answer_text(world.run("[[say hi]]", caller=CALLER)) == "hi"
         assert "plugin-hook" in world.hostile.left()
         assert "plugin-server" not in world.hostile.left()
         world.folders.close()
@@ -243,7 +243,7 @@ def assert_untouched(world: Attacked) -> None:
 def test_for_somebody_else_the_clis_own_tools_neither_read_nor_run(world: Attacked) -> None:
     attempts = tries(world)
     events = world.run(f'{script(attempts)} [[call echo {{"text": "end"}}]] [[say tried]]', caller=STRANGER)
-    assert said(events).endswith("tried")
+    assert answer_text(events).endswith("tried")
     calls = [name for name, _ in attempts]
     assert [name for name in calls if f'"{name}"' not in world.received()] == []  # each was tried
     assert_untouched(world)
@@ -267,7 +267,7 @@ def test_the_same_attempts_succeed_for_the_owner(world: Attacked) -> None:
 
 
 def test_codex_lets_scripts_of_its_newest_models_do_no_more(tmp_path: Path) -> None:
-    """They call tools from a script, and are told of them in another way."""
+    """They call tools from a script, and get their list in another way."""
     with ScriptedModel() as model:
         world = Attacked("codex", tmp_path, model)
         config = tmp_path / "home" / ".codex" / "config.toml"
@@ -288,7 +288,7 @@ def test_codex_lets_scripts_of_its_newest_models_do_no_more(tmp_path: Path) -> N
         ]
         attempts = [("exec", {"plain": line}) for line in lines]
         attempts.append(("spawn_agent", {"task_name": "x", "message": "[[say sub]]"}))
-        assert said(world.run(f"{script(attempts)} [[say tried]]", caller=STRANGER)).endswith("tried")
+        assert answer_text(world.run(f"{script(attempts)} [[say tried]]", caller=STRANGER)).endswith("tried")
         world.folders.close()
     assert_untouched(world)
     assert world.received().count("custom_tool_call_output") >= len(lines)
@@ -302,10 +302,10 @@ MENTIONS = (
 
 
 def test_for_somebody_else_no_message_reads_or_runs_by_its_spelling(world: Attacked) -> None:
-    given = {"secret": world.secret, "touch": world.hostile.touch("message"), "png": world.secret.with_suffix(".png")}
-    texts = [mention.format(**given) for mention in MENTIONS]
+    paths = {"secret": world.secret, "touch": world.hostile.touch("message"), "png": world.secret.with_suffix(".png")}
+    texts = [mention.format(**paths) for mention in MENTIONS]
     for text in ("\n".join(texts), "/leak", " /init", f"!{world.hostile.touch('message')}"):
-        assert said(world.run(f"{text}\n[[say heard]]", caller=STRANGER)) == "heard", text
+        assert answer_text(world.run(f"{text}\n[[say heard]]", caller=STRANGER)) == "heard", text
     assert_untouched(world)
 
 
@@ -355,4 +355,4 @@ def sign_in(world: Attacked) -> None:
 def test_the_login_is_the_users(world: Attacked, caller: Caller) -> None:
     sign_in(world)
     world.model.key = KEY
-    assert said(world.run("[[say signed in]]", caller=caller)) == "signed in"
+    assert answer_text(world.run("[[say signed in]]", caller=caller)) == "signed in"

@@ -61,8 +61,8 @@ def test_a_message_in_a_room_is_answered_once_and_the_tools_do_what_they_say(har
             await harness.ann.send(kitchen, text(f"[[call message_send {again}]] [[say It is forty-two.]]"))
             await read(harness, kitchen, 2)
             quiet(harness)
-            said = ["All is done. I will remind you to water the plants.", "It is forty-two."]
-            assert await read(harness, kitchen, 2) == said
+            expected = ["All is done. I will remind you to water the plants.", "It is forty-two."]
+            assert await read(harness, kitchen, 2) == expected
             assert await read(harness, garden, 1) == ["hello over there"]
             check_effects(harness, kitchen)
 
@@ -110,14 +110,14 @@ async def read(harness: GatewayHarness, room: str, count: int) -> list[str]:
     """What the agent said there, as Ann sees it, once it is that many messages."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            seen = [one.text for one in await harness.ann.sees(room) if one.sender.id == harness.bot.user]
-            if len(seen) >= count:
-                return seen
+            texts = [one.text for one in await harness.ann.sees(room) if one.sender.id == harness.bot.user]
+            if len(texts) >= count:
+                return texts
             await asyncio.sleep(0.2)
 
 
 def quiet(harness: GatewayHarness) -> None:
-    """Wait until nobody works and nothing is to be sent."""
+    """Wait until no run is active and nothing is to be sent."""
     end = time.monotonic() + PATIENCE
     while any(row["hasActiveRun"] for row in rows(harness)) or waiting(harness):
         assert time.monotonic() < end

@@ -1,5 +1,5 @@
 """Claude Code, Gemini CLI, Codex and OpenCode order an agent, whose model is another scripted one: pictures both ways,
-one conversation in two of them, and what a bad order is told."""
+one conversation in two of them, and the answer to a bad order."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from ..order.test_server import settings
 from ..order.test_whole import DRAW, config, user_texts
 from ..pictures import pictures, png
 from ..running import OPENCLAW, process, read_line
-from .cli_clients import Heard, Server, ask
+from .cli_clients import ClientOutput, Server, ask
 from .clis import CLIS
 
 START_WAIT = 60.0  # seconds; the machine may be busy
@@ -29,7 +29,7 @@ API = {"claude": "anthropic"}
 """What the ordered agent's own model speaks; for the others OpenAI's."""
 
 
-def made(folder: Path, config: Json) -> Path:
+def make_state(folder: Path, config: Json) -> Path:
     folder.mkdir()
     (folder / "openclaw.json").write_text(json.dumps(config))
     return folder
@@ -55,7 +55,7 @@ def place(way: str, state: Path) -> contextlib.AbstractContextManager[Server]:
     return contextlib.nullcontext(over_stdio(state)) if way == "stdio" else over_http(state)
 
 
-def order(cli: str, folder: Path, server: Server, message: str, **more: Any) -> Heard:
+def order(cli: str, folder: Path, server: Server, message: str, **more: Any) -> ClientOutput:
     arguments = json.dumps({"message": message, **more})
     return ask(cli, folder, server, f"[[call order_openclaw {arguments}]] [[say It says {{result}}]]")
 
@@ -64,7 +64,7 @@ def order(cli: str, folder: Path, server: Server, message: str, **more: Any) -> 
 @pytest.mark.parametrize("cli", CLIS)
 def test_a_picture_goes_in_and_another_comes_back(tmp_path: Path, cli: str, way: str) -> None:
     with FakeModel(call(DRAW), say("A grey line; here is mine.")) as model:
-        state = made(tmp_path / "state", config(model, API.get(cli, "openai")))
+        state = make_state(tmp_path / "state", config(model, API.get(cli, "openai")))
         with place(way, state) as server:
             answer = order(cli, tmp_path, server, "What is this?", images=[item(SENT, "image/png")])
 
@@ -77,7 +77,7 @@ def test_a_picture_goes_in_and_another_comes_back(tmp_path: Path, cli: str, way:
 
 def test_a_conversation_begun_in_one_goes_on_in_the_next(tmp_path: Path) -> None:
     with FakeModel(lambda request: say(f"turn {len(user_texts(request))}")) as model:
-        server = over_stdio(made(tmp_path / "state", config(model, mcp={})))
+        server = over_stdio(make_state(tmp_path / "state", config(model, mcp={})))
         for number, cli in enumerate(CLIS, 1):
             answer = order(cli, tmp_path / cli, server, f"said in {cli}", sessionKey="shared")
             assert f"turn {number}" in answer.text, answer.ended
@@ -91,7 +91,7 @@ def test_a_conversation_begun_in_one_goes_on_in_the_next(tmp_path: Path) -> None
 @pytest.mark.parametrize("cli", CLIS)
 def test_a_bad_order_is_told_to_its_model_in_one_sentence(tmp_path: Path, cli: str) -> None:
     with FakeModel(say("never")) as model:
-        server = over_stdio(made(tmp_path / "state", config(model, mcp={})))
+        server = over_stdio(make_state(tmp_path / "state", config(model, mcp={})))
         gif = item(b"GIF89a" + bytes(16), "image/png")
         answer = order(cli, tmp_path, server, "What is this?", images=[gif])
 

@@ -46,13 +46,13 @@ class Home(NamedTuple):
         return self.folder / FILES[self.cli][0]
 
     def openclaw(self, command: str, *words: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             [OPENCLAW, command, CLIENT.get(self.cli, self.cli), "--yes", *words],
             env={"HOME": str(self.folder), "PATH": BARE_PATH},
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     def settings(self) -> Any:
         text = self.file.read_text()
@@ -66,18 +66,18 @@ class Home(NamedTuple):
     def connected(self, names: tuple[str, ...], **more: str) -> None:
         """It says of each that it is connected; Codex, which does not try, has tools of each in a turn."""
         if self.cli == "codex":
-            said = json.loads(self.ask("mcp", "list", "--json", **more))
-            assert {server["name"] for server in said if server["enabled"]} == {*names, "mine"}
+            listing = json.loads(self.ask("mcp", "list", "--json", **more))
+            assert {server["name"] for server in listing if server["enabled"]} == {*names, "mine"}
             self.ask("exec", "--json", "--skip-git-repo-check", "-", prompt="[[say hello]]", **more)
             offered = [tool for _, _, body in self.model.log for tool in read_responses(body).tools]
             spaces = {re.sub(r"\W", "_", space or "") for _, space in offered}
             assert {f"mcp__{name.replace('-', '_')}" for name in (*names, "mine")} <= spaces
             return
-        said = self.ask("mcp", "list", **more)
+        listing = self.ask("mcp", "list", **more)
         for name in (*names, "mine"):
-            line = next((line for line in said.splitlines() if re.match(rf"\W*{name}(?![\w-])", line)), "")
-            assert re.search(r"[✔✓]", line), said
-            assert re.search(r"\bconnected\b", line, re.IGNORECASE), said
+            line = next((line for line in listing.splitlines() if re.match(rf"\W*{name}(?![\w-])", line)), "")
+            assert re.search(r"[✔✓]", line), listing
+            assert re.search(r"\bconnected\b", line, re.IGNORECASE), listing
 
 
 @pytest.fixture(params=CLIS)
@@ -118,7 +118,7 @@ def test_it_says_it_is_connected_and_afterwards_all_is_as_before(home: Home) -> 
     home.openclaw("connect")
     written = home.file.read_bytes()
     home.connected(OURS)
-    kept = home.settings()
+    settings = home.settings()
     rewritten = home.file.read_bytes() != written
     home.openclaw("disconnect")
 
@@ -126,18 +126,18 @@ def test_it_says_it_is_connected_and_afterwards_all_is_as_before(home: Home) -> 
         assert home.file.read_bytes() == found
     under = FILES[home.cli][1]
     assert home.settings()[under] == before[under]
-    assert home.settings() == {**kept, under: before[under]}
+    assert home.settings() == {**settings, under: before[under]}
 
 
 def test_it_says_it_is_connected_by_address(home: Home) -> None:
     found = home.file.read_bytes()
 
-    said = home.openclaw("connect", "--http")
+    output = home.openclaw("connect", "--http")
     written = home.file.read_bytes()
     tokens = {name: (home.folder / ".openclaw-mcp" / file).read_text().strip() for name, file in TOKENS.items()}
     assert not [token for token in tokens.values() if token.encode() in written]
     # OpenCode finds the tokens in their files; the others are given what `connect` asked for.
-    assert [name in said for name in TOKENS] == [home.cli != "opencode"] * 2
+    assert [name in output for name in TOKENS] == [home.cli != "opencode"] * 2
     home.connected(("openclaw-node", "openclaw-tools"), **({} if home.cli == "opencode" else tokens))
     rewritten = home.file.read_bytes() != written
     home.openclaw("disconnect")

@@ -7,7 +7,7 @@ import pytest
 
 from ..gateway.agents.cli.gateways import CALLER, STRANGER
 from ..gateway.agents.cli.scripted_model import ScriptedModel
-from .test_cli_agents import final, said
+from .test_cli_agents import answer_text, final
 from .test_cli_confinement import SECRET, Attacked
 
 SPELT = [
@@ -28,7 +28,7 @@ def test_gemini_reads_no_file_of_the_workspace_that_a_message_names(tmp_path: Pa
         read = []
         for spelt in SPELT:
             before = len(world.asked)
-            assert said(world.run(f"look {spelt} now [[say hi]]", caller=CALLER)) == "hi"
+            assert answer_text(world.run(f"look {spelt} now [[say hi]]", caller=CALLER)) == "hi"
             read += [spelt] if SECRET in json.dumps(world.asked[before:]) else []
         world.folders.close()
     assert read == []
@@ -42,7 +42,7 @@ def test_gemini_tells_nobody_what_others_said_to_the_agent(tmp_path: Path, place
         first = final(world.run(f"my private word is {WORD} [[say hi]]", caller=STRANGER, session_key="agent:main:bob"))
         before = len(world.asked)
         text = f"look @x/../../../../../{place} now [[say hi]]"
-        assert said(world.run(text, caller=STRANGER, session_key="agent:main:eve")) == "hi"
+        assert answer_text(world.run(text, caller=STRANGER, session_key="agent:main:eve")) == "hi"
         assert WORD not in json.dumps(world.asked[before:])
         world.run("and? [[say hi]]", caller=STRANGER, session_key="agent:main:bob", resume=first.resume)
         assert WORD in json.dumps(world.asked[-1]), "Bob's own conversation goes on"

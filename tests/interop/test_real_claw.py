@@ -49,16 +49,16 @@ def test_every_tool_has_a_way_there(theirs: str, tmp_path: Path) -> None:
 def test_session_tools(theirs: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with official(settings(theirs, tmp_path)) as client, real.client(theirs) as other:
-            made = await other.call("sessions.create", {"label": "claw target"})
+            created = await other.call("sessions.create", {"label": "claw target"})
             sent = await used(client, "sessions_send", label="claw target", message="hello", timeout=60)
-            assert sent["sessionKey"] == made["key"]
+            assert sent["sessionKey"] == created["key"]
             assert sent["status"] == "error"  # no model is set up there: the run begins and fails
             assert "auth" in sent["error"].lower()
 
             rows = await used(client, "sessions_list", filter="claw target", limit=5)
-            assert [row["key"] for row in rows["sessions"]] == [made["key"]]
-            assert (await used(client, "sessions_history", sessionKey=made["key"]))["sessionKey"] == made["key"]
-            assert (await used(client, "session_status", sessionKey=made["key"]))["run"]["active"] is False
+            assert [row["key"] for row in rows["sessions"]] == [created["key"]]
+            assert (await used(client, "sessions_history", sessionKey=created["key"]))["sessionKey"] == created["key"]
+            assert (await used(client, "session_status", sessionKey=created["key"]))["run"]["active"] is False
             assert (await used(client, "session_status"))["exists"] is False
             assert "no session" in await failed(client, "session_status", sessionKey="agent:main:nobody")
 
@@ -110,9 +110,9 @@ def test_message_tools_with_a_channel_behind_it(tmp_path: Path) -> None:
 
 async def _messages(url: str, tmp_path: Path, server: TelegramServer) -> None:
     def texts() -> list[str]:
-        return [seen.text for seen in server.sees(4242)]
+        return [message.text for message in server.sees(4242)]
 
-    def told(method: str) -> Any:
+    def last_call(method: str) -> Any:
         return [params for name, params in server.calls if name == method][-1]
 
     home = {"REMOTECLAW_CHANNEL": "telegram", "REMOTECLAW_ACCOUNT_ID": "default", "REMOTECLAW_TO": "4242"}
@@ -120,7 +120,7 @@ async def _messages(url: str, tmp_path: Path, server: TelegramServer) -> None:
         sent = await used(client, "message_send", target="4242", message="hello")
         id = sent["messageId"]
         await used(client, "message_reply", message="and this", replyToId=id)
-        assert told("sendMessage")["reply_to_message_id"] == int(id)
+        assert last_call("sendMessage")["reply_to_message_id"] == int(id)
         await used(client, "message_thread_reply", message="in the thread", threadId="7")
         assert server.sees(4242)[-1].thread == "7"
         assert (await used(client, "message_broadcast", targets=["4242"], message="to all"))["sent"] == 1

@@ -35,15 +35,15 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def theirs(ours: Served, home: Path, *words: str) -> str:
-    done = real.command_line(home, ours.ws, ours.token, *words)
-    assert done.returncode == 0, done.stderr[-500:]
-    return done.stdout
+    result = real.command_line(home, ours.ws, ours.token, *words)
+    assert result.returncode == 0, result.stderr[-500:]
+    return result.stdout
 
 
 def ask(ours: Served, method: str, params: Any) -> Any:
-    done = ours.call(method, json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = ours.call(method, json.dumps(params))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def say(ours: Served, conversation: str, text: str) -> None:
@@ -57,10 +57,10 @@ def test_their_agent_command_runs_our_agent(ours: Served, tmp_path: Path) -> Non
     words = ("agent", "--session-key", key, "--message")
     assert theirs(ours, tmp_path, *words, "!say forty-two").strip() == "forty-two"
 
-    told = json.loads(theirs(ours, tmp_path, *words, "!say forty-three", "--json"))
+    result = json.loads(theirs(ours, tmp_path, *words, "!say forty-three", "--json"))
 
-    assert told["status"] == "ok"
-    assert [payload["text"] for payload in told["result"]["payloads"]] == ["forty-three"]
+    assert result["status"] == "ok"
+    assert [payload["text"] for payload in result["result"]["payloads"]] == ["forty-three"]
     history = ask(ours, "chat.history", {"sessionKey": key})["messages"]
     assert [message["content"][0]["text"] for message in history if message["role"] == "assistant"] == [
         "forty-two",
@@ -73,13 +73,13 @@ def test_their_sessions_commands_archive_and_delete_ours(ours: Served, tmp_path:
     ask(ours, "sessions.create", {"key": key})
     assert key in theirs(ours, tmp_path, "gateway", "call", "sessions.list", "--json")
 
-    done = json.loads(theirs(ours, tmp_path, "sessions", "archive", key, "--json"))
+    result = json.loads(theirs(ours, tmp_path, "sessions", "archive", key, "--json"))
 
-    assert [(row["key"], row["status"]) for row in done["results"]] == [(key, "archived")]
+    assert [(row["key"], row["status"]) for row in result["results"]] == [(key, "archived")]
     assert ask(ours, "sessions.describe", {"key": key})["session"]["archivedAt"] > 0
     assert key not in [row["key"] for row in ask(ours, "sessions.list", {})["sessions"]]
-    done = json.loads(theirs(ours, tmp_path, "sessions", "delete", key, "--yes", "--json"))
-    assert [(row["key"], row["status"]) for row in done["results"]] == [(key, "deleted")]
+    result = json.loads(theirs(ours, tmp_path, "sessions", "delete", key, "--yes", "--json"))
+    assert [(row["key"], row["status"]) for row in result["results"]] == [(key, "deleted")]
     assert ask(ours, "sessions.describe", {"key": key})["session"] is None
 
 
@@ -110,9 +110,9 @@ def test_their_mcp_server_shows_our_conversations_and_sends_into_them(ours: Serv
         say(ours, "room", "!say good morning")
         async with their_server(ours, tmp_path) as (client, call):
             assert {tool.name for tool in (await client.list_tools()).tools} == THEIR_TOOLS
-            shown = (await call("conversations_list"))["conversations"]
+            conversations = (await call("conversations_list"))["conversations"]
             where = ("sessionKey", "channel", "to", "accountId")
-            assert [[one[name] for name in where] for one in shown] == [[ROOM, "local", "room", "default"]]
+            assert [[one[name] for name in where] for one in conversations] == [[ROOM, "local", "room", "default"]]
             one = await call("conversation_get", session_key=ROOM)
             assert one["conversation"]["sessionKey"] == ROOM
             read = (await call("messages_read", session_key=ROOM))["messages"]
@@ -122,8 +122,8 @@ def test_their_mcp_server_shows_our_conversations_and_sends_into_them(ours: Serv
             assert found["attachments"] == []
             await call("messages_send", session_key=ROOM, text="from another program")
             assert (await call("permissions_list_open"))["approvals"] == []
-        said = [message["text"] for message in ask(ours, "local.read", {"conversation": "room"})["messages"]]
-        assert said == ["!say good morning", "good morning", "from another program"]
+        texts = [message["text"] for message in ask(ours, "local.read", {"conversation": "room"})["messages"]]
+        assert texts == ["!say good morning", "good morning", "from another program"]
 
     asyncio.run(scenario())
 
@@ -144,15 +144,15 @@ def test_their_mcp_server_hears_what_happens_and_answers_our_questions(ours: Ser
                 "default",
             ]
             command = {"command": "echo hi", "timeoutMs": 60000, "twoPhase": True}
-            asked = await asyncio.to_thread(ask, ours, "exec.approval.request", command)
+            request = await asyncio.to_thread(ask, ours, "exec.approval.request", command)
             received = await call("events_wait", after_cursor=cursor + 2, timeout_ms=60000)  # after question and answer
             assert (received["event"]["type"], received["event"]["raw"]["id"]) == (
                 "exec_approval_requested",
-                asked["id"],
+                request["id"],
             )
-            assert [one["id"] for one in (await call("permissions_list_open"))["approvals"]] == [asked["id"]]
-            await call("permissions_respond", kind="exec", id=asked["id"], decision="deny")
-            decided = await asyncio.to_thread(ask, ours, "exec.approval.waitDecision", {"id": asked["id"]})
+            assert [one["id"] for one in (await call("permissions_list_open"))["approvals"]] == [request["id"]]
+            await call("permissions_respond", kind="exec", id=request["id"], decision="deny")
+            decided = await asyncio.to_thread(ask, ours, "exec.approval.waitDecision", {"id": request["id"]})
             assert decided["decision"] == "deny"
 
     asyncio.run(scenario())

@@ -138,12 +138,12 @@ def test_a_run_is_logged_the_same(theirs: str, ours: Served) -> None:
     """The same event and command on both: neither needs a model."""
 
     async def entry(client: GatewayClient, job: Any) -> Any:
-        made = await client.call("cron.add", {"name": "logged", **job})
-        begun = await client.call("cron.run", {"id": made["id"], "mode": "force"})
-        assert begun["enqueued"] is True
+        added = await client.call("cron.add", {"name": "logged", **job})
+        run = await client.call("cron.run", {"id": added["id"], "mode": "force"})
+        assert run["enqueued"] is True
         async with asyncio.timeout(60):
             while True:
-                log = await client.call("cron.runs", {"id": made["id"], "runId": begun["runId"]})
+                log = await client.call("cron.runs", {"id": added["id"], "runId": run["runId"]})
                 if log["entries"]:
                     return log
                 await asyncio.sleep(0.2)
@@ -164,24 +164,24 @@ def test_a_run_is_logged_the_same(theirs: str, ours: Served) -> None:
 
 def test_their_command_line_manages_our_jobs(ours: Served, tmp_path: Path) -> None:
     def cron(*words: str) -> Any:
-        done = real.command_line(tmp_path, ours.ws, ours.token, "cron", *words, "--json")
-        assert done.returncode == 0, (words, done.stderr[-800:], done.stdout[-300:])
-        return json.loads(done.stdout)
+        process = real.command_line(tmp_path, ours.ws, ours.token, "cron", *words, "--json")
+        assert process.returncode == 0, (words, process.stderr[-800:], process.stdout[-300:])
+        return json.loads(process.stdout)
 
-    made = cron("add", "--name", "brief", "--cron", "0 7 * * *", "--tz", "Europe/Vienna", "--message", "!say hello",
+    added = cron("add", "--name", "brief", "--cron", "0 7 * * *", "--tz", "Europe/Vienna", "--message", "!say hello",
                 "--session", "isolated", "--no-deliver")  # fmt: skip
-    assert made["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Vienna"}
-    assert made["id"] in [job["id"] for job in cron("list")["jobs"]]
-    assert cron("get", made["id"])["name"] == "brief"
-    assert cron("edit", made["id"], "--name", "new", "--every", "2h")["schedule"]["everyMs"] == 7_200_000
-    ran = cron("run", made["id"], "--wait", "--poll-interval", "200ms")
+    assert added["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Vienna"}
+    assert added["id"] in [job["id"] for job in cron("list")["jobs"]]
+    assert cron("get", added["id"])["name"] == "brief"
+    assert cron("edit", added["id"], "--name", "new", "--every", "2h")["schedule"]["everyMs"] == 7_200_000
+    ran = cron("run", added["id"], "--wait", "--poll-interval", "200ms")
     assert (ran["status"], ran["completionStatus"]) == ("ok", "succeeded")
-    assert cron("runs", made["id"])["entries"][0]["summary"] == "hello"
-    assert cron("disable", made["id"])["enabled"] is False
-    assert cron("enable", made["id"])["enabled"] is True
+    assert cron("runs", added["id"])["entries"][0]["summary"] == "hello"
+    assert cron("disable", added["id"])["enabled"] is False
+    assert cron("enable", added["id"])["enabled"] is True
     once = cron("add", "--name", "soon", "--at", "20m", "--session", "main", "--system-event", "tea", "--wake", "now")
     assert once["deleteAfterRun"] is True
-    for job in (made, once):
+    for job in (added, once):
         assert cron("rm", job["id"])["removed"] is True
     listed = real.command_line(tmp_path, ours.ws, ours.token, "cron", "list")
     assert listed.returncode == 0, listed.stderr[-500:]
@@ -189,19 +189,19 @@ def test_their_command_line_manages_our_jobs(ours: Served, tmp_path: Path) -> No
 
 def test_our_command_line_manages_their_jobs(theirs: str, tmp_path: Path) -> None:
     def cron(verb: str, *words: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             [OPENCLAW, "cron", verb, *words, "--url", theirs, "--token", real.TOKEN],
             env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (verb, done.stderr)
-        return done.stdout
+        assert process.returncode == 0, (verb, process.stderr)
+        return process.stdout
 
-    made = json.loads(cron("add", "--name", "ours", "--cron", "0 9 * * 1", "--tz", "Europe/Vienna", "--message", "hi",
+    added = json.loads(cron("add", "--name", "ours", "--cron", "0 9 * * 1", "--tz", "Europe/Vienna", "--message", "hi",
                            "--no-deliver", "--json"))  # fmt: skip
     listed = cron("list")
     assert "ours" in listed
     assert listed.count("09:00:00") >= 5  # the next five times
     cron("edit", "ours", "--every", "1h")
-    cron("disable", made["id"])
+    cron("disable", added["id"])
     assert "disabled" in cron("get", "ours")
-    assert cron("rm", made["id"]) == "removed\n"
+    assert cron("rm", added["id"]) == "removed\n"

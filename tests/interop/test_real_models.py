@@ -35,5 +35,5 @@ def test_a_real_openclaws_agent_answers_in_place_of_ours(tmp_path: Path) -> None
             ours = {"models": {"providers": {"home": home}}, "agents": {"defaults": {"model": "home/main"}}}
             with our_gateway(tmp_path / "ours", ours) as served:
                 asyncio.run(talk(served))
-        said = [json.dumps(request.body["messages"]) for request in model.requests if "messages" in request.body]
-        assert any("My name is Ada." in one and "What is my name?" in one for one in said)
+        prompts = [json.dumps(request.body["messages"]) for request in model.requests if "messages" in request.body]
+        assert any("My name is Ada." in one and "What is my name?" in one for one in prompts)

@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(home: Path) -> Iterator[str]:
-    # What a real gateway hands on only when it is told to.
+    # What a real gateway hands on only when its config says so.
     allow = ["device.info", "device.status", "screen.snapshot"]
     with real.gateway(home, nodes={"commands": {"allow": allow}}) as url:
         yield url
@@ -99,10 +99,10 @@ def test_commands_run_by_our_rules_and_an_operator_of_the_real_gateway_is_asked(
             assert ran["payload"]["stdout"].strip() == "a"
             with pytest.raises(RpcError, match="denied by exec policy"):
                 await asker.call("node.invoke", order(id, "system.run", key="2", params={"command": ["rm", "x"]}))
-            asked = collect_events(operator, "exec.approval.requested")
+            requests = collect_events(operator, "exec.approval.requested")
             params = {"command": ["expr", "20", "+", "3"]}
             call = asyncio.ensure_future(asker.call("node.invoke", order(id, "system.run", key="3", params=params)))
-            question = await next_of(asked)
+            question = await next_of(requests)
             assert "expr 20 + 3" in question["request"]["command"]
             await operator.call("exec.approval.resolve", {"id": question["id"], "decision": "allow-once"})
             assert (await call)["payload"]["stdout"].strip() == "23"
@@ -113,8 +113,8 @@ def test_commands_run_by_our_rules_and_an_operator_of_the_real_gateway_is_asked(
 def test_our_commands_are_described_to_the_real_gateways_agents(url: str, node: RunningNode) -> None:
     async def test() -> None:
         async with real.client(url) as operator:
-            (seen,) = [one for one in (await operator.call("node.list"))["nodes"] if one["connected"]]
-            described = {tool["command"] for tool in seen["nodePluginTools"]}
+            (entry,) = [one for one in (await operator.call("node.list"))["nodes"] if one["connected"]]
+            described = {tool["command"] for tool in entry["nodePluginTools"]}
             assert "device.info" in described
 
     within(test())
@@ -131,8 +131,8 @@ def test_the_node_comes_back_with_its_own_token_and_goes_when_switched_off(
     home: Path, url: str, node: RunningNode
 ) -> None:
     settings = json.loads((node.state / "node.json").read_text())
-    kept = json.loads((node.state / "device-tokens.json").read_text())
-    assert f"node {url}" in kept
+    tokens = json.loads((node.state / "device-tokens.json").read_text())
+    assert f"node {url}" in tokens
 
     (node.state / "node.json").write_text(json.dumps({**settings, "enableNodeMode": False}))
     until(node, "gateway: closed")

@@ -1,4 +1,4 @@
-"""OpenClaw's own node host and command line on our gateway: joined, approved, invoked, named, shown out."""
+"""OpenClaw's own node host and command line on our gateway: joined, approved, invoked, named, disconnected."""
 
 import asyncio
 import json
@@ -61,9 +61,9 @@ def their_node(tmp_path_factory: pytest.TempPathFactory, ours: Served, home: Pat
 
 async def _joined(ours: Served) -> Any:
     async with asyncio.timeout(JOIN_WAIT), real.client(ours.ws, ours.token) as operator:
-        asked = collect_events(operator, "node.pair.requested")
+        requests = collect_events(operator, "node.pair.requested")
         pending = (await operator.call("node.pair.list"))["pending"]
-        return pending[0] if pending else await asked.get()
+        return pending[0] if pending else await requests.get()
 
 
 def cli(home: Path, ours: Served, *words: str) -> Any:
@@ -79,8 +79,8 @@ def test_their_command_line_sees_their_node_on_our_gateway(ours: Served, home: P
     assert (status["connected"], status["approvalState"]) == (True, "approved")
     described = cli(home, ours, "nodes", "describe", "--node", NAME)
     assert "system.run" in described["commands"]
-    shown = real.command_line(home, ours.ws, ours.token, "nodes", "status")
-    assert "Known: 1 · Paired: 1 · Connected: 1" in shown.stdout
+    result = real.command_line(home, ours.ws, ours.token, "nodes", "status")
+    assert "Known: 1 · Paired: 1 · Connected: 1" in result.stdout
 
 
 def test_their_command_line_invokes_their_node_through_us(ours: Served, home: Path, their_node: str) -> None:
@@ -97,22 +97,22 @@ def test_their_node_runs_commands_for_our_clients(ours: Served, their_node: str)
     async def test() -> None:
         async with real.client(ours.ws, ours.token) as operator:
             params = {"command": ["echo", "through us"]}
-            done = await operator.call("node.invoke", order(their_node, "system.run", params=params))
-            assert (done["payload"]["stdout"], done["payload"]["success"]) == ("through us\n", True)
+            outcome = await operator.call("node.invoke", order(their_node, "system.run", params=params))
+            assert (outcome["payload"]["stdout"], outcome["payload"]["success"]) == ("through us\n", True)
 
     within(test())
     call = {"name": "their-node__system_which", "arguments": {"bins": ["sh"]}}
     bearer = {"Authorization": f"Bearer {ours.token}"}
-    made = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
-    assert "/sh" in made["content"][0]["text"]
+    result = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
+    assert "/sh" in result["content"][0]["text"]
 
 
 def test_the_tools_of_their_nodes_mcp_servers_are_ours_too(ours: Served, their_node: str) -> None:
     async def described() -> Any:
         async with asyncio.timeout(JOIN_WAIT), real.client(ours.ws, ours.token) as operator:
             while True:
-                seen = await operator.call("node.describe", {"nodeId": their_node})
-                if tools := [tool for tool in seen["nodePluginTools"] if tool.get("mcp")]:
+                description = await operator.call("node.describe", {"nodeId": their_node})
+                if tools := [tool for tool in description["nodePluginTools"] if tool.get("mcp")]:
                     return tools
                 await asyncio.sleep(0.5)
 
@@ -120,13 +120,13 @@ def test_the_tools_of_their_nodes_mcp_servers_are_ours_too(ours: Served, their_n
     assert (tool["command"], tool["mcp"]) == ("mcp.tools.call.v1", {"server": "parrot", "tool": "echo"})
     call = {"name": f"their-node__{tool['name']}", "arguments": {"text": "polly"}}
     bearer = {"Authorization": f"Bearer {ours.token}"}
-    made = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
-    assert made["content"] == [{"type": "text", "text": "polly"}]
+    result = web_client.send(f"{ours.http}/mcp", "POST", web_client.rpc("tools/call", call), **bearer).json["result"]
+    assert result["content"] == [{"type": "text", "text": "polly"}]
 
 
 def test_their_command_line_reads_and_changes_rules(ours: Served, home: Path, their_node: str) -> None:
-    got = cli(home, ours, "approvals", "get", "--node", NAME)
-    assert got["file"]["version"] == 1
+    result = cli(home, ours, "approvals", "get", "--node", NAME)
+    assert result["file"]["version"] == 1
     own = cli(home, ours, "approvals", "get", "--gateway")
     assert own["file"]["version"] == 1
     added = real.command_line(home, ours.ws, ours.token, "approvals", "allowlist", "add", "--gateway", "/usr/bin/true")
@@ -142,28 +142,28 @@ def test_their_command_line_answers_our_questions(ours: Served, home: Path, deci
         # same credential, nor with one that it was given for the gateway's token.
         phone = DeviceIdentity.load(home / f"phone-{decision}.json")
         shared = Credentials(token=ours.token)
-        told = ClientProfile(client=PHONE, scopes=EVERY)
+        profile = ClientProfile(client=PHONE, scopes=EVERY)
         moved = ClientProfile(client=replace(PHONE, platform="another system"), scopes=EVERY)
         async with GatewayClient(ours.ws, moved, credentials=shared, signer=phone):
             pass
         with pytest.raises(CannotConnect, match="pairing required"):
-            async with GatewayClient(ours.ws, told, credentials=shared, signer=phone):
+            async with GatewayClient(ours.ws, profile, credentials=shared, signer=phone):
                 pass
         async with real.client(ours.ws, ours.token) as operator:
             (waiting,) = (await operator.call("device.pair.list"))["pending"]
             await operator.call("device.pair.approve", {"requestId": waiting["requestId"]})
-        async with GatewayClient(ours.ws, told, credentials=shared, signer=phone) as first:
+        async with GatewayClient(ours.ws, profile, credentials=shared, signer=phone) as first:
             own = Credentials(device_token=(first.hello or {})["auth"]["deviceToken"])
-        async with GatewayClient(ours.ws, told, credentials=own, signer=phone, redial=False) as asker:
+        async with GatewayClient(ours.ws, profile, credentials=own, signer=phone, redial=False) as asker:
             id = f"Q-{decision}"
             request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
-            asked = collect_events(asker, "exec.approval.requested")
+            requests = collect_events(asker, "exec.approval.requested")
             question = asyncio.ensure_future(asker.call("exec.approval.request", request, within=120))
-            await next_of(asked)
+            await next_of(requests)
             pending = await asyncio.to_thread(cli, home, ours, "approvals", "pending")
             assert "make coffee" in json.dumps(pending)
-            done = await asyncio.to_thread(cli, home, ours, "approvals", "resolve", id, decision)
-            assert done["approval"]["decision"] == decision
+            result = await asyncio.to_thread(cli, home, ours, "approvals", "resolve", id, decision)
+            assert result["approval"]["decision"] == decision
             assert (await question)["decision"] == decision
 
     within(test())

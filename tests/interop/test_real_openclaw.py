@@ -59,9 +59,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_their_command_line_works_on_our_gateway(
     ours: Served, tmp_path: Path, words: tuple[str, ...], key: str
 ) -> None:
-    done = real.command_line(tmp_path, ours.ws, ours.token, *words)
-    assert done.returncode == 0, done.stderr[-500:]
-    assert key in json.loads(done.stdout)
+    result = real.command_line(tmp_path, ours.ws, ours.token, *words)
+    assert result.returncode == 0, result.stderr[-500:]
+    assert key in json.loads(result.stdout)
 
 
 def test_their_command_line_reads_our_health_and_log(ours: Served, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_their_command_line_reads_our_health_and_log(ours: Served, tmp_path: Pat
 
 
 def test_their_command_line_shows_our_channels(ours: Served, tmp_path: Path) -> None:
-    done = real.command_line(tmp_path, ours.ws, ours.token, "channels", "status")
-    assert done.returncode == 0, done.stderr[-500:]
-    assert "Local default: enabled, configured, running, connected" in done.stdout
+    result = real.command_line(tmp_path, ours.ws, ours.token, "channels", "status")
+    assert result.returncode == 0, result.stderr[-500:]
+    assert "Local default: enabled, configured, running, connected" in result.stdout
 
 
 def test_their_command_line_understands_our_refusals(ours: Served, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_our_client_calls_their_gateway(theirs: str) -> None:
 
 
 def test_our_command_calls_their_gateway(theirs: str, tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [OPENCLAW, "gateway", "--state-dir", str(tmp_path), "call", "health", "--url", theirs, "--token", real.TOKEN],
         env={**os.environ},
         capture_output=True,
@@ -119,18 +119,18 @@ def test_our_command_calls_their_gateway(theirs: str, tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ok"] is True
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["ok"] is True
 
 
 def test_our_device_pairs_with_their_gateway_and_comes_back(theirs: str) -> None:
     async def test() -> None:
         device = DeviceIdentity(os.urandom(32))
-        told = ClientProfile(client=TUI, scopes=(READ,))
-        async with GatewayClient(theirs, told, credentials=Credentials(token=real.TOKEN), signer=device) as client:
+        profile = ClientProfile(client=TUI, scopes=(READ,))
+        async with GatewayClient(theirs, profile, credentials=Credentials(token=real.TOKEN), signer=device) as client:
             assert client.hello is not None
             token = client.hello["auth"]["deviceToken"]
-        async with GatewayClient(theirs, told, credentials=Credentials(device_token=token), signer=device) as client:
+        async with GatewayClient(theirs, profile, credentials=Credentials(device_token=token), signer=device) as client:
             assert client.hello is not None
             assert client.hello["auth"]["method"] == "device-token"
         node = ClientProfile(client=NODE, role="node")
@@ -204,7 +204,7 @@ LATER_FRAMES = [
 ]
 
 
-async def said(url: str, frame: Any) -> Any:
+async def reply_to(url: str, frame: Any) -> Any:
     """What a gateway answers to a first frame: what it refuses with, and how it closes."""
     async with connect(url, compression=None, proxy=None) as socket:
         challenge = json.loads(await socket.recv())["payload"]
@@ -229,7 +229,7 @@ def request(params: Any) -> Any:
 
 
 async def same(theirs: str, ours: Served, frame: Any, mine: Any = None) -> None:
-    assert await said(ours.ws, mine or frame) == await said(theirs, frame)
+    assert await reply_to(ours.ws, mine or frame) == await reply_to(theirs, frame)
 
 
 @pytest.mark.parametrize("name", OPENINGS)
@@ -249,9 +249,9 @@ def test_a_first_frame_that_is_wrong_ends_alike(theirs: str, ours: Served, frame
 def test_a_device_that_proves_nothing_is_refused_alike(theirs: str, ours: Served, name: str) -> None:
     def opening(token: str) -> Any:
         def answer(challenge: Any) -> Any:
-            told = ClientProfile(client=TUI, scopes=(READ,))
+            profile = ClientProfile(client=TUI, scopes=(READ,))
             params = msgspec.to_builtins(
-                told.build_connect(
+                profile.build_connect(
                     msgspec.convert(challenge, Challenge), Credentials(token=token), DeviceIdentity(bytes(32))
                 )
             )

@@ -75,8 +75,8 @@ def test_a_picture_sent_in_reaches_the_model_behind_it(theirs: str, model: FakeM
     with server(tmp_path, OPENCLAW_GATEWAY_URL=theirs, OPENCLAW_GATEWAY_TOKEN=real.TOKEN) as one:
         order(one, "What is this picture?", images=[item(picture, "image/png")])
 
-    (asked,) = [request for request in conversations(model) if "What is this picture?" in json.dumps(request.body)]
-    assert pictures(asked.body) == [picture]
+    (matching,) = [request for request in conversations(model) if "What is this picture?" in json.dumps(request.body)]
+    assert pictures(matching.body) == [picture]
 
 
 def test_a_picture_shown_there_is_named(theirs: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ NAMES = ("gateway", "node", "proxy")
 
 
 class Served:
-    """A server on a port, and the path that answers whoever asks politely."""
+    """A server on a port, and the path that answers a well-formed request."""
 
     def __init__(self, port: int, *, pid: int = 0, token: str = "") -> None:
         self.port = port
@@ -36,10 +36,13 @@ class Served:
         return self.head("GET", "/health" if not self.token else "/") + b"\r\n"
 
     def head(self, method: str, path: str, **headers: str) -> bytes:
-        given = {"Host": f"127.0.0.1:{self.port}", **headers}
+        all_headers = {"Host": f"127.0.0.1:{self.port}", **headers}
         if self.token:
-            given["Authorization"] = f"Bearer {self.token}"
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
+            all_headers["Authorization"] = f"Bearer {self.token}"
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name.replace('_', '-')}: {value}" for name, value in all_headers.items()),
+        ]
         return ("\r\n".join(lines) + "\r\n").encode()
 
     @property

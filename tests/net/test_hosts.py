@@ -71,12 +71,14 @@ PAGES = {
 }
 
 
-async def asked(app: App, path: str, method: str, headers: list[tuple[str, str]], peer: str = "127.0.0.1") -> int:
+async def request_status(
+    app: App, path: str, method: str, headers: list[tuple[str, str]], peer: str = "127.0.0.1"
+) -> int:
     """The status of one request, with the credential it needs."""
-    given = [*headers, ("authorization", f"Bearer {TOKEN}"), ("content-type", "application/json")]
+    all_headers = [*headers, ("authorization", f"Bearer {TOKEN}"), ("content-type", "application/json")]
     scope = {
         "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path, "query_string": b"",
-        "root_path": "", "headers": [(k.encode(), v.encode()) for k, v in given], "client": (peer, 1),
+        "root_path": "", "headers": [(k.encode(), v.encode()) for k, v in all_headers], "client": (peer, 1),
     }  # fmt: skip
     status = 0
 
@@ -118,10 +120,10 @@ def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
             for path in paths:
                 method = METHODS.get(path, "GET")
                 for name, headers in FOREIGN.items():
-                    status = await asked(served.http, path, method, headers)
+                    status = await request_status(served.http, path, method, headers)
                     assert (status != 403) is (path in OPEN), (path, name, status)
                 for name, headers in {**OURS, **PAGES}.items():
-                    assert await asked(served.http, path, method, headers) != 403, (path, name)
+                    assert await request_status(served.http, path, method, headers) != 403, (path, name)
 
     asyncio.run(main())
 
@@ -143,8 +145,8 @@ def test_a_path_that_is_added_asks_the_gate_too(tmp_path: Path) -> None:
         served = GatewayServer(tmp_path, TOKEN)
         served.add_module(_NewModule())
         for path in ("/brand-new", "/brand/new/x", "/health/details"):
-            assert await asked(served.http, path, "GET", [("host", "evil.example")]) == 403
-            assert await asked(served.http, path, "GET", [("host", "localhost")]) == 200
+            assert await request_status(served.http, path, "GET", [("host", "evil.example")]) == 403
+            assert await request_status(served.http, path, "GET", [("host", "localhost")]) == 200
 
     asyncio.run(main())
 
@@ -158,10 +160,10 @@ def test_each_path_of_the_proxy_asks_the_gate() -> None:
             for path in [*paths, "/v1/mcp", "/v1/mcp/x", "/v1/mcp/x/"]:
                 method = "PUT" if path.endswith("/tools") else "POST" if path.startswith("/v1/mcp") else "GET"
                 for name, headers in FOREIGN.items():
-                    status = await asked(front, path, method, headers)
+                    status = await request_status(front, path, method, headers)
                     assert (status != 403) is (path == "/health"), (path, name, status)
                 for name, headers in {**OURS, **PAGES}.items():
-                    assert await asked(front, path, method, headers) != 403, (path, name)
+                    assert await request_status(front, path, method, headers) != 403, (path, name)
 
     asyncio.run(main())
 
@@ -177,10 +179,10 @@ def test_each_path_of_the_node_asks_the_gate(tmp_path: Path) -> None:
     async def main() -> None:
         for path in ("/", "/mcp", "/health", "/anything"):
             for name, headers in {**FOREIGN, **PAGES}.items():
-                assert await asked(endpoint, path, "POST", headers) == 403, (path, name)
+                assert await request_status(endpoint, path, "POST", headers) == 403, (path, name)
             for name, headers in OURS.items():
-                assert await asked(endpoint, path, "POST", headers) != 403, (path, name)
-            assert await asked(endpoint, path, "POST", OURS["a name"], peer="192.0.2.7") == 403
+                assert await request_status(endpoint, path, "POST", headers) != 403, (path, name)
+            assert await request_status(endpoint, path, "POST", OURS["a name"], peer="192.0.2.7") == 403
         async with serve_mcp_http(LocalNode(tmp_path), PortChoice(0)) as address:
             answer = await asyncio.to_thread(send, address + "health", "GET", Host="evil.example")
             assert (answer.status, answer.body) == (403, b"host not allowed")
@@ -194,11 +196,11 @@ def test_a_gateway_that_other_machines_reach_is_asked_by_address_and_by_its_name
         async with gateway(tmp_path, accepts_remote=True, hosts=frozenset({"0.0.0.0"})) as served:
             named = [f"{name}:18789" for name in process_stats.host_names()]
             for host in ("192.0.2.7:18789", "[2001:db8::7]:18789", "10.0.0.1", "127.0.0.1", *named):
-                assert await asked(served.http, path, "GET", [("host", host)]) != 403, host
+                assert await request_status(served.http, path, "GET", [("host", host)]) != 403, host
             for host in ("evil.example", "evil.example:18789", "", "1.2.3.4.evil.example", "[evil]"):
-                assert await asked(served.http, path, "GET", [("host", host)]) == 403, host
+                assert await request_status(served.http, path, "GET", [("host", host)]) == 403, host
             page = [("host", "192.0.2.7"), ("origin", "http://192.0.2.7")]
-            assert await asked(served.http, path, "GET", page) == 403, "a page of any address is none of ours"
+            assert await request_status(served.http, path, "GET", page) == 403, "a page of any address is none of ours"
 
     asyncio.run(main())
 
@@ -218,8 +220,8 @@ def test_a_configured_host_name_is_one_of_the_gateways_own(
     async def main() -> None:
         served = GatewayServer(tmp_path, TOKEN, hosts=frozenset({configured}))
         for path in ("/metrics", "/mcp"):
-            assert (await asked(served.http, path, "GET", [("host", host)]) == 403) is wanted
+            assert (await request_status(served.http, path, "GET", [("host", host)]) == 403) is wanted
             foreign = [("host", host), ("origin", "https://evil.example")]
-            assert await asked(served.http, path, "GET", foreign) == 403
+            assert await request_status(served.http, path, "GET", foreign) == 403
 
     asyncio.run(main())

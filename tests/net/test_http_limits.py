@@ -19,7 +19,7 @@ from openclaw_mcp.net.peers import PendingBytes
 
 from .servers import NAMES, WAIT, Served, here, program, status
 
-ENDLESS = 96 << 20  # bytes a test would send if nobody stopped it; far more than the kernel keeps on the way
+ENDLESS = 96 << 20  # bytes a test would send if the server did not stop it; far more than the kernel keeps on the way
 FILL = b"a" * 65_536
 MIB = 1 << 20
 
@@ -135,8 +135,8 @@ def test_a_head_of_64_kib_is_served_and_one_of_a_byte_more_is_not(
         peer = await served.dial()
         if kept_alive:
             assert await peer.ask(served.polite) == 200
-        begun = served.polite[:-2] + b"X: "
-        head = begun + b"a" * (65_536 + more - len(begun) - 4) + b"\r\n\r\n"
+        prefix = served.polite[:-2] + b"X: "
+        head = prefix + b"a" * (65_536 + more - len(prefix) - 4) + b"\r\n\r\n"
         assert len(head) == 65_536 + more
         assert await peer.ask(head) == wanted
         peer.close()
@@ -236,15 +236,15 @@ LATE_HEADS = {
 def test_half_a_head_is_refused_when_its_time_is_up(tmp_path: Path, name: str, behind: str, drips: bool) -> None:
     async def attack() -> None:
         async with here(name, tmp_path, SHORT) as served:
-            for form, begun in LATE_HEADS.items():
+            for form, beginning in LATE_HEADS.items():
                 peer = await served.dial()
                 if behind == "an answer":
                     assert await peer.ask(served.polite) == 200
-                peer.say(served.polite + begun if behind == "a whole request" else begun)
+                peer.say(served.polite + beginning if behind == "a whole request" else beginning)
                 if behind == "a whole request":
                     assert await peer.ask(b"") == 200
                 await served.answers_others()
-                can_drip = drips and not begun.endswith((b"\r", b"\n"))
+                can_drip = drips and not beginning.endswith((b"\r", b"\n"))
                 received = await (peer.drip(b"a", 0.05) if can_drip else peer.until_closed())
                 assert status(received) == 408, (form, received)
                 assert b"0.4 s" in received
@@ -272,11 +272,11 @@ def test_who_has_been_answered_may_be_silent_for_longer(tmp_path: Path, name: st
 
     async def rest() -> None:
         async with here(name, tmp_path, SHORT) as served:
-            kept, silent = await served.dial(), await served.dial()
-            assert await kept.ask(served.polite) == 200
+            busy, silent = await served.dial(), await served.dial()
+            assert await busy.ask(served.polite) == 200
             assert await silent.until_closed() == b""
-            assert await kept.ask(served.polite) == 200
-            kept.close()
+            assert await busy.ask(served.polite) == 200
+            busy.close()
             silent.close()
 
     asyncio.run(rest())
@@ -297,7 +297,7 @@ ENTRANCES = {"gateway": "/mcp", "node": "/", "proxy": "/v1/chat/sessions"}
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("drips", [False, True])
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, name: str, drips: bool) -> None:
-    """Also where nobody reads it: an answer that came before does not keep the connection."""
+    """Also where the client does not read it: an answer that came before does not keep the connection."""
 
     async def attack() -> None:
         async with here(name, tmp_path, SHORT) as served:
@@ -342,13 +342,13 @@ def test_a_body_that_comes_slowly_but_steadily_is_taken(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("begun", [False, True])
-def test_one_waiting_connection_too_many_ends_the_oldest(tmp_path: Path, name: str, begun: bool) -> None:
+@pytest.mark.parametrize("partial", [False, True])
+def test_one_waiting_connection_too_many_ends_the_oldest(tmp_path: Path, name: str, partial: bool) -> None:
     """A newcomer is never kept out: others of the same address would be kept out with it."""
 
     async def attack() -> None:
         async with here(name, tmp_path, ConnectionBounds(silent_per_peer=4, heads_per_peer=4)) as served:
-            half = len(served.polite) // 2 if begun else 0
+            half = len(served.polite) // 2 if partial else 0
             peers = []
             for _ in range(6):
                 peers.append(await served.dial())
@@ -520,9 +520,9 @@ def test_a_read_full_of_tiny_chunks_lets_others_go_first(served: Served, token: 
         pours = [asyncio.ensure_future(peer.pour(flood, 4 << 20)) for peer in peers]
         waits = []
         for _ in range(10):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             await served.answers_others()
-            waits.append(time.perf_counter() - begun)
+            waits.append(time.perf_counter() - start)
         for peer in peers:
             peer.close()
         for pour in pours:
@@ -568,10 +568,10 @@ def test_unwanted_bodies_are_dropped_one_after_another() -> None:
             self.done = asyncio.Event()
 
     async def drop() -> list[str]:
-        went: list[str] = []
+        closed: list[str] = []
 
         def go_on(connection: Connection) -> None:
-            went.append(connection.name)
+            closed.append(connection.name)
             connection.done.set()
             if connection.name == "b":
                 raise ValueError(connection.name)
@@ -583,11 +583,11 @@ def test_unwanted_bodies_are_dropped_one_after_another() -> None:
             turns.add(connection)
         turns.discard(connections[2])
         await asyncio.sleep(0)
-        assert went == []
+        assert closed == []
         for connection in (connections[0], connections[1], connections[3]):
             await connection.done.wait()
-            assert went[-1] == connection.name
-        return went
+            assert closed[-1] == connection.name
+        return closed
 
     assert asyncio.run(drop()) == ["a", "b", "d"]
 
@@ -756,22 +756,22 @@ class _Begun:
     ],
 )  # fmt: skip
 def test_who_holds_most_gives_way_first(sizes: list[tuple[str, int]], ends: int) -> None:
-    begun = PendingBytes(max_bytes=100)
+    pending = PendingBytes(max_bytes=100)
     connections = [_Begun(peer) for peer, _ in sizes]
     for connection, (_, size) in zip(connections, sizes, strict=True):
-        begun.set(connection, size)
+        pending.set(connection, size)
 
     assert [connection.ended for connection in connections] == [at == ends for at in range(len(sizes))]
 
 
 def test_an_honest_upload_is_done_among_many_that_hold_what_they_sent() -> None:
-    begun = PendingBytes(max_bytes=128 << 20)
+    pending = PendingBytes(max_bytes=128 << 20)
     holding = [_Begun("here") for _ in range(600)]
     honest = _Begun("here")
     for number, connection in enumerate(holding):
-        begun.set(connection, 300_000)
+        pending.set(connection, 300_000)
         if number > 300:
-            begun.set(honest, (number - 300) * 10_000)
+            pending.set(honest, (number - 300) * 10_000)
 
     assert not honest.ended
 

@@ -32,8 +32,8 @@ asyncio.run(start_process(["sleep", "600"], guard=Dies()))
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of a process")
 def test_a_program_started_in_the_moment_we_are_killed_ends_too() -> None:
     script = [sys.executable, "-c", DIES_WHILE_STARTING]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=WAIT, check=False)
-    program = psutil.Process(int(done.stdout))
+    result = subprocess.run(script, capture_output=True, text=True, timeout=WAIT, check=False)
+    program = psutil.Process(int(result.stdout))
     try:
         program.wait(WAIT)
     finally:

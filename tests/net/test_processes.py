@@ -218,7 +218,7 @@ def test_descendants_that_left_the_group_end_too(run: Run, tmp_path: Path) -> No
 
 
 def test_a_program_is_ended_in_time_while_the_loops_threads_are_all_busy(run: Run) -> None:
-    """They wait for slow name servers and disks: whoever keeps them busy must not keep a stopped command running."""
+    """They wait for slow name servers and disks: a caller that fills them must not keep a stopped command running."""
 
     async def work() -> None:
         loop, free, threads = asyncio.get_running_loop(), threading.Event(), ThreadPoolExecutor(1)

@@ -168,17 +168,17 @@ def test_a_cancellation_from_outside_stays_one() -> None:
 
 def test_work_gets_its_time_to_finish_and_no_more() -> None:
     async def scene() -> None:
-        done = []
+        finished = []
 
         async def brief() -> None:
             await asyncio.sleep(0)
-            done.append("brief")
+            finished.append("brief")
 
         tasks = Tasks("owner")
         tasks.spawn(brief(), name="brief")
         endless = tasks.spawn(asyncio.Event().wait(), name="endless")
         await tasks.finish(0.05)
-        assert done == ["brief"]
+        assert finished == ["brief"]
         assert endless.cancelled()
         assert len(tasks) == 0
 
@@ -187,11 +187,11 @@ def test_work_gets_its_time_to_finish_and_no_more() -> None:
 
 def test_cleaning_up_runs_to_its_end_whoever_cancels_it() -> None:
     async def scene() -> None:
-        done = []
+        finished = []
 
         async def clean() -> None:
             await asyncio.sleep(0.01)
-            done.append("clean")
+            finished.append("clean")
 
         task = asyncio.ensure_future(finish(clean()))
         await asyncio.sleep(0)
@@ -200,7 +200,7 @@ def test_cleaning_up_runs_to_its_end_whoever_cancels_it() -> None:
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        assert done == ["clean"]
+        assert finished == ["clean"]
 
     run(scene())
 

@@ -1,4 +1,4 @@
-"""WebSockets of peers nobody knows yet: they keep nobody out, and make a server hold next to nothing."""
+"""WebSockets of peers not authenticated yet: they keep no client out, and make a server hold next to nothing."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from .test_websocket import Open
 
 WAIT = 30.0
 MANY = 24 << 20
-KERNEL = 12 << 20  # bytes two ends of a connection may keep without anybody reading them
+KERNEL = 12 << 20  # bytes two ends of a connection may keep without being read
 HEAD = "GET {path} HTTP/1.1\r\n{headers}Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 LOCAL = [("host", "localhost")]
@@ -37,7 +37,7 @@ def encode_frame(**frame: Any) -> bytes:
     return masked(Opcode.TEXT, json.dumps(frame).encode())
 
 
-class Knock:
+class RawPeer:
     """A connection that has asked to become a WebSocket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,14 +77,14 @@ class Knock:
 
 
 @contextlib.asynccontextmanager
-async def knocking(port: int, path: str, headers: list[tuple[str, str]] = LOCAL) -> AsyncIterator[Knock]:
+async def raw_peer(port: int, path: str, headers: list[tuple[str, str]] = LOCAL) -> AsyncIterator[RawPeer]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
         writer.write((HEAD.format(path=path, headers=lines) + KEY).encode("latin-1"))
-        knock = Knock(reader, writer)
-        knock.status = await knock.answered()
-        yield knock
+        peer = RawPeer(reader, writer)
+        peer.status = await peer.answered()
+        yield peer
     finally:
         writer.transport.abort()
 
@@ -125,13 +125,13 @@ def test_strangers_give_way_to_newcomers_oldest_first(
         async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
             held = []
             for _ in range(40):
-                held.append(await stack.enter_async_context(knocking(gateway.port, "/")))
+                held.append(await stack.enter_async_context(raw_peer(gateway.port, "/")))
                 assert held[-1].status == 101
                 held[-1].writer.write(STRANGERS[kind]())
             async with gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
             assert (await held[0].goodbye()).code == 1013
-            again = await stack.enter_async_context(knocking(gateway.port, "/"))
+            again = await stack.enter_async_context(raw_peer(gateway.port, "/"))
             assert again.status == 101
             held[2].writer.write(encode_frame(type="req", id="c", method="connect", params=CONNECT))
             if kind in ("silent", "that ping", "that pong"):
@@ -146,7 +146,7 @@ def test_strangers_of_many_addresses_give_way_too(tmp_path: Path, monkeypatch: p
 
     async def main() -> None:
         async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
-            held = [await stack.enter_async_context(knocking(gateway.port, "/")) for _ in range(10)]
+            held = [await stack.enter_async_context(raw_peer(gateway.port, "/")) for _ in range(10)]
             async with gateway.raw() as peer:
                 assert (await peer.ask("health"))["ok"]
                 assert (await held[0].goodbye()).code == 1013
@@ -176,7 +176,7 @@ def test_who_was_refused_and_stays_counts_until_it_is_gone(
     async def main() -> None:
         async with running(tmp_path) as gateway, contextlib.AsyncExitStack() as stack:
             for _ in range(30):
-                held = await stack.enter_async_context(knocking(gateway.port, "/"))
+                held = await stack.enter_async_context(raw_peer(gateway.port, "/"))
                 held.writer.write(REFUSED[name])
                 await held.goodbye()
             assert len(gateway.gateway.rpc_server.untrusted) <= 10
@@ -195,7 +195,7 @@ def test_apps_that_are_refused_and_stay_count_until_they_are_gone(
         async with proxy(ProxySettings(audit="off")) as served, contextlib.AsyncExitStack() as stack:
             port = int(served.address.rpartition(":")[2])
             for _ in range(30):
-                held = await stack.enter_async_context(knocking(port, "/v1/chat/sessions/nope/bridge"))
+                held = await stack.enter_async_context(raw_peer(port, "/v1/chat/sessions/nope/bridge"))
                 assert (await held.goodbye()).code == 4404
             assert len(served.state.unauthenticated) <= 10
             id = (await served.create())["mcpSessionId"]
@@ -213,13 +213,13 @@ def test_the_gateways_websocket_asks_the_gate_before_it_opens(tmp_path: Path, pa
     async def main() -> None:
         async with running(tmp_path) as gateway:
             for name, headers in FOREIGN.items():
-                async with knocking(gateway.port, path, headers) as knock:
-                    assert knock.status == 403, name
+                async with raw_peer(gateway.port, path, headers) as peer:
+                    assert peer.status == 403, name
             for name, headers in {**OURS, **PAGES}.items():
-                async with knocking(gateway.port, path, headers) as knock:
-                    assert knock.status == (404 if path == "/nothing" else 101), name
-            async with knocking(gateway.port, path, [*LOCAL, ("origin", "http://\xe9vil.example")]) as knock:
-                assert knock.status == 403
+                async with raw_peer(gateway.port, path, headers) as peer:
+                    assert peer.status == (404 if path == "/nothing" else 101), name
+            async with raw_peer(gateway.port, path, [*LOCAL, ("origin", "http://\xe9vil.example")]) as peer:
+                assert peer.status == 403
 
     within(main())
 
@@ -231,19 +231,19 @@ def test_a_bridge_asks_the_gate_before_it_opens() -> None:
             id = (await served.create())["mcpSessionId"]
             for path in (f"/v1/chat/sessions/{id}/bridge", "/v1/chat/sessions/nope/bridge"):
                 for name, headers in FOREIGN.items():
-                    async with knocking(port, path, headers) as knock:
-                        assert knock.status == 403, name
+                    async with raw_peer(port, path, headers) as peer:
+                        assert peer.status == 403, name
             allowed = {"an allowed page": [*LOCAL, ("origin", "https://app.example.com")]}
             for name, headers in {**OURS, **PAGES, **allowed}.items():
-                async with knocking(port, "/v1/chat/sessions/nope/bridge", headers) as knock:
-                    assert knock.status == 101, name
+                async with raw_peer(port, "/v1/chat/sessions/nope/bridge", headers) as peer:
+                    assert peer.status == 101, name
 
     asyncio.run(main())
 
 
 # ---- what a server holds for them ----------------------------------------------------------------------------------
 
-BEGUN: dict[str, bytes] = {
+BEGINNINGS: dict[str, bytes] = {
     "a text": b"\x81\xff" + MANY.to_bytes(8) + b"mask",
     "bytes": b"\x82\xff" + MANY.to_bytes(8) + b"mask",
     "a first fragment": b"\x02\xff" + MANY.to_bytes(8) + b"mask",
@@ -258,13 +258,13 @@ BEGUN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
-@pytest.mark.parametrize("begun", BEGUN)
-def test_a_stranger_is_not_read_for_long(tmp_path: Path, name: str, begun: str) -> None:
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_stranger_is_not_read_for_long(tmp_path: Path, name: str, beginning: str) -> None:
     async def main() -> None:
-        async with open_entry_point(name, tmp_path) as (port, path), knocking(port, path) as knock:
-            assert knock.status == 101
-            knock.writer.write(BEGUN[begun])
-            assert await knock.pour(4 * KERNEL) < KERNEL
+        async with open_entry_point(name, tmp_path) as (port, path), raw_peer(port, path) as peer:
+            assert peer.status == 101
+            peer.writer.write(BEGINNINGS[beginning])
+            assert await peer.pour(4 * KERNEL) < KERNEL
 
     within(main())
 
@@ -275,20 +275,20 @@ def test_who_is_refused_with_a_status_is_not_read_for_long(
     tmp_path: Path, name: str, path: str, headers: list[tuple[str, str]]
 ) -> None:
     async def main() -> None:
-        async with open_entry_point(name, tmp_path) as (port, _), knocking(port, path, headers) as knock:
-            assert knock.status in (403, 404)
-            assert await knock.pour(4 * KERNEL) < KERNEL
+        async with open_entry_point(name, tmp_path) as (port, _), raw_peer(port, path, headers) as peer:
+            assert peer.status in (403, 404)
+            assert await peer.pour(4 * KERNEL) < KERNEL
 
     within(main())
 
 
-@pytest.mark.parametrize("begun", BEGUN)
-def test_a_stranger_still_reads_why_it_was_refused(tmp_path: Path, begun: str) -> None:
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_stranger_still_reads_why_it_was_refused(tmp_path: Path, beginning: str) -> None:
     async def main() -> None:
-        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
-            knock.writer.write(BEGUN[begun] + b"x" * 300_000)
-            codes = (1000,) if begun == "many frames" or "behind" in begun else (1009, 1008, 1002)
-            assert (await knock.goodbye()).code in codes
+        async with running(tmp_path) as gateway, raw_peer(gateway.port, "/") as peer:
+            peer.writer.write(BEGINNINGS[beginning] + b"x" * 300_000)
+            codes = (1000,) if beginning == "many frames" or "behind" in beginning else (1009, 1008, 1002)
+            assert (await peer.goodbye()).code in codes
 
     within(main())
 
@@ -304,10 +304,10 @@ FLOODS: dict[str, bytes] = {
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_stranger_has_only_so_many_frames_read(tmp_path: Path, flood: str) -> None:
     async def main() -> None:
-        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
+        async with running(tmp_path) as gateway, raw_peer(gateway.port, "/") as peer:
             begin = masked(Opcode.TEXT, b"{", fin=False) if flood == "empty fragments" else b""
-            knock.writer.write(begin + FLOODS[flood] * 500)
-            assert (await knock.goodbye()).code == 1008
+            peer.writer.write(begin + FLOODS[flood] * 500)
+            assert (await peer.goodbye()).code == 1008
 
     within(main())
 
@@ -332,18 +332,18 @@ def test_what_came_of_a_connection_that_is_gone_is_not_read(flood: str, known: b
 
 def test_much_sent_early_waits_until_its_sender_is_known(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as gateway, knocking(gateway.port, "/") as knock:
-            await knock.frame()
-            knock.writer.write(encode_frame(type="req", id="c", method="connect", params=CONNECT))
+        async with running(tmp_path) as gateway, raw_peer(gateway.port, "/") as peer:
+            await peer.frame()
+            peer.writer.write(encode_frame(type="req", id="c", method="connect", params=CONNECT))
             for number in range(5):
-                knock.writer.write(
+                peer.writer.write(
                     encode_frame(type="req", id=f"r{number}", method="health", params={"x": "y" * 20_000})
                 )
-                await knock.writer.drain()
+                await peer.writer.drain()
                 await asyncio.sleep(0)
             found: set[str] = set()
             while len(found) < 6:
-                message = json.loads((await knock.frame())[1])
+                message = json.loads((await peer.frame())[1])
                 found |= {message["id"]} if message["type"] == "res" else set()
 
     within(main())
@@ -356,10 +356,10 @@ PROGRAMS = {"gateway": "/", "proxy": "/v1/chat/sessions/nope/bridge"}
 def test_what_strangers_sent_is_not_kept(tmp_path: Path, name: str) -> None:
     async def attack(served: Served) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            knocks = [await stack.enter_async_context(knocking(served.port, PROGRAMS[name])) for _ in range(12)]
-            for knock in knocks:
-                knock.writer.write(BEGUN["bytes"])
-            await asyncio.gather(*(knock.pour(16 << 20) for knock in knocks))
+            peers = [await stack.enter_async_context(raw_peer(served.port, PROGRAMS[name])) for _ in range(12)]
+            for peer in peers:
+                peer.writer.write(BEGINNINGS["bytes"])
+            await asyncio.gather(*(each.pour(16 << 20) for each in peers))
             assert served.memory < before + (64 << 20)
         await served.answers_others()
 
@@ -383,11 +383,11 @@ def test_what_a_known_peer_sent_is_freed_with_the_connection(tmp_path: Path) -> 
             size = int(head.lower().partition(b"content-length:")[2].split()[0])
             id = json.loads(await created[0].readexactly(size))["mcpSessionId"]
             created[1].transport.abort()
-            async with knocking(served.port, f"/v1/chat/sessions/{id}/bridge") as knock:
+            async with raw_peer(served.port, f"/v1/chat/sessions/{id}/bridge") as peer:
                 reset = struct.pack("ii", 1, 0)  # leave without a word, as a lost line does
-                knock.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-                knock.writer.write(masked(Opcode.BINARY, b"x", fin=False) + BEGUN["a second fragment"][-14:])
-                assert await knock.pour(20 << 20) == 20 << 20
+                peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                peer.writer.write(masked(Opcode.BINARY, b"x", fin=False) + BEGINNINGS["a second fragment"][-14:])
+                assert await peer.pour(20 << 20) == 20 << 20
                 assert served.memory > before + (8 << 20)
         async with asyncio.timeout(WAIT):
             while served.memory > before + (32 << 20):  # noqa: ASYNC110 - another process has to notice

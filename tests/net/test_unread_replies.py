@@ -88,8 +88,8 @@ async def dialled(port: int, path: str = "/") -> AsyncIterator[Bare]:
 
 
 @contextlib.asynccontextmanager
-async def let_in(port: int) -> AsyncIterator[Bare]:
-    """A connection to a gateway that has been let in."""
+async def connected(port: int) -> AsyncIterator[Bare]:
+    """A connection the gateway has accepted."""
     async with dialled(port) as peer:
         assert (await peer.hear())["event"] == "connect.challenge"
         peer.say({"type": "req", "id": "hello", "method": "connect", "params": CONNECT})
@@ -112,8 +112,8 @@ def test_two_thousand_requests_at_once_let_others_have_their_turn(tmp_path: Path
     async def main() -> None:
         async with (
             running(tmp_path, modules=[module]) as gateway,
-            let_in(gateway.port) as many,
-            let_in(gateway.port) as one,
+            connected(gateway.port) as many,
+            connected(gateway.port) as one,
         ):
             many.deaf()
             many.say(*(note("many", number) for number in range(2000)))
@@ -129,7 +129,7 @@ def test_two_thousand_requests_at_once_let_others_have_their_turn(tmp_path: Path
 
 def test_what_comes_in_one_piece_is_answered_in_its_order(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path, modules=[Counting()]) as gateway, let_in(gateway.port) as peer:
+        async with running(tmp_path, modules=[Counting()]) as gateway, connected(gateway.port) as peer:
             peer.say(*(note("me", number) for number in range(500)))
             received = [frame async for frame in answers(peer, 500)]
             assert [frame["payload"] for frame in received] == list(range(1, 501))
@@ -150,7 +150,7 @@ PING = Frame(Opcode.PING, b"p" * 125).serialize(mask=True) * 400
 
 def test_a_gateway_sends_no_endless_pongs_to_who_does_not_read(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(tmp_path) as gateway, let_in(gateway.port) as peer, let_in(gateway.port) as other:
+        async with running(tmp_path) as gateway, connected(gateway.port) as peer, connected(gateway.port) as other:
             peer.deaf()
             assert await peer.pour(PING) < ENDLESS
             other.say({"type": "req", "id": "1", "method": "health"})

@@ -49,7 +49,7 @@ class Wire(asyncio.Transport):
         return
 
 
-class Ear:
+class Recorder:
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
         self.received: list[tuple[bytes, bool]] = []
@@ -68,7 +68,7 @@ class Ear:
 class Open(AcceptedWebSocket):
     def __init__(self) -> None:
         super().__init__(ServerProtocol(max_size=1 << 20), set(), make_untrusted_pool())
-        self.recorder = Ear(self)
+        self.recorder = Recorder(self)
         self.wire = Wire()
         self.connection_made(self.wire)
         self.data_received(UPGRADE)

@@ -35,16 +35,16 @@ class ProgressRecorder(NullCallContext):
 
 async def call(capability: Capability, name: str, *, line: Any = None, **arguments: Any) -> ToolResult:
     command = next(command for command in capability.commands() if command.spec.name == name)
-    made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line or NullCallContext())
-    return await asyncio.wait_for(command.run(made), CALL_WAIT)
+    tool_call = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line or NullCallContext())
+    return await asyncio.wait_for(command.run(tool_call), CALL_WAIT)
 
 
 async def call_if_available(capability: Capability, name: str, **arguments: Any) -> ToolResult:
     """As `call`, after the check that the node makes once per call."""
     registry = CapabilityRegistry()
     registry.add(capability)
-    made = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=NullCallContext())
-    return await registry.call(made)
+    tool_call = ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=NullCallContext())
+    return await registry.call(tool_call)
 
 
 async def agree(call: ToolCall, what: str) -> None:

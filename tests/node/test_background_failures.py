@@ -110,7 +110,7 @@ def test_the_link_to_the_gateway_outlives_an_unexpected_failure(
 class StubClient:
     """A gateway client that is connected at once."""
 
-    def __init__(self, *_given: object, **_more: object) -> None:
+    def __init__(self, *_args: object, **_more: object) -> None:
         self.events: Signal[Any] = Signal()
         self.connected: Signal[Json] = Signal()
         self.calls: list[str] = []
@@ -191,7 +191,7 @@ def test_a_notification_that_fails_unexpectedly_is_logged(
     async def work() -> None:
         node = LocalNode(tmp_path)
 
-        async def fail(*_given: object, **_more: object) -> None:
+        async def fail(*_args: object, **_more: object) -> None:
             raise RuntimeError("a bug")
 
         monkeypatch.setattr(node.desktop, "unavailable_reason", lambda: None)
@@ -241,8 +241,8 @@ def test_an_event_that_cannot_be_handled_does_not_end_the_browser(caplog: pytest
             chromium.events.connect(read_name)
             pipe.send(b'{"method":"Page.lifecycleEvent","params":{}}\0')
             calling = asyncio.ensure_future(chromium.call("Browser.getVersion"))
-            asked = msgspec.json.decode((await asyncio.get_running_loop().sock_recv(pipe, 1000))[:-1])
-            pipe.send(msgspec.json.encode({"id": asked["id"], "result": {"ok": True}}) + b"\0")
+            request = msgspec.json.decode((await asyncio.get_running_loop().sock_recv(pipe, 1000))[:-1])
+            pipe.send(msgspec.json.encode({"id": request["id"], "result": {"ok": True}}) + b"\0")
 
             assert await calling == {"ok": True}
             assert chromium.is_alive

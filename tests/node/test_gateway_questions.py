@@ -92,7 +92,7 @@ def test_a_question_answered_elsewhere_is_taken_back() -> None:
         asking = PromptRouter([asker, Quick()], seconds=lambda: 5, ask_in_client=lambda: False)
         with asker.attach(gateway.tell):
             assert await asking.ask(call("system.run"), QUESTION, how_to_allow="") == "once"
-        asked, taken_back = gateway.received
-        assert taken_back == ("exec.approval.resolve", {"id": asked[1]["id"], "decision": "deny"})
+        request, taken_back = gateway.received
+        assert taken_back == ("exec.approval.resolve", {"id": request[1]["id"], "decision": "deny"})
 
     asyncio.run(test())

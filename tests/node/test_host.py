@@ -56,7 +56,7 @@ async def names(node: LocalNode) -> set[str]:
 # ---- one registry ----
 
 
-def test_a_capability_registered_later_shows_at_once_and_rings(tmp_path: Path) -> None:
+def test_a_capability_registered_later_shows_at_once_and_is_announced(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = LocalNode(tmp_path)
         rings: list[None] = []
@@ -140,7 +140,7 @@ def tools(address: str, node: RunningNode) -> set[str]:
     return {tool["name"] for tool in answer.json["result"]["tools"]}
 
 
-def test_doors_open_and_close_as_the_settings_say_while_it_runs(tmp_path: Path) -> None:
+def test_listeners_open_and_close_as_the_settings_say_while_it_runs(tmp_path: Path) -> None:
     with running_node(tmp_path, enableMcpServer=False) as node:
         assert node.address == ""
         assert not (tmp_path / "mcp-token.txt").exists()

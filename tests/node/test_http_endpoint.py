@@ -54,10 +54,10 @@ def test_the_token_is_made_at_first_start_private_and_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "given", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
+    "authorization", [None, "Bearer wrong", "Basic x", "Bearer ", "bearer\u00e9".encode().decode("latin-1")]
 )
-def test_without_the_token_nothing_is_answered(node: RunningNode, given: str | None) -> None:
-    headers = {} if given is None else {"Authorization": given}
+def test_without_the_token_nothing_is_answered(node: RunningNode, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
     for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
         answer = send(node.address, method, rpc("ping") if method == "POST" else None, **headers)
         assert (answer.status, answer.body) == (401, b""), method
@@ -245,13 +245,13 @@ def test_calls_beyond_the_slots_are_refused_and_questions_still_get_answered(tmp
     sleep = {"name": "system.run", "arguments": {"command": ["sleep", "5"]}}
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "allow", "rules": []}')
     with running_node(tmp_path, mcpSlots=2) as node, opened(node.address, "POST", rpc("ping"), **node.bearer):
-        begun = [
+        threads = [
             threading.Thread(target=send, args=(node.address, "POST", rpc("tools/call", sleep)), kwargs=node.bearer)
         ]
-        begun += [
+        threads += [
             threading.Thread(target=send, args=(node.address, "POST", rpc("tools/call", sleep)), kwargs=node.bearer)
         ]
-        for thread in begun:
+        for thread in threads:
             thread.start()
         statuses = set()
         while 503 not in statuses:
@@ -260,7 +260,7 @@ def test_calls_beyond_the_slots_are_refused_and_questions_still_get_answered(tmp
         assert answer.body == b"server busy"
         assert send(node.address, "POST", {"jsonrpc": "2.0", "method": "notifications/x"}, **node.bearer).status == 202
         assert send(node.address, "GET", Accept="*/*", **node.bearer).status == 200
-        for thread in begun:
+        for thread in threads:
             thread.join(WAIT)
         assert ping(node).status == 200
 

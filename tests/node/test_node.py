@@ -35,8 +35,8 @@ def test_a_screen_shot_comes_as_json_as_a_picture_and_as_a_resource(tmp_path: Pa
             assert "structuredContent" not in shot, "a client that shows it instead of the blocks would show base64"
 
             read = rpc("resources/read", {"uri": "openclaw://node/captures/1"})
-            kept = send(node.address, "POST", read, **node.bearer).json["result"]["contents"][0]
-            assert base64.b64decode(kept["blob"]) == picture
+            resource = send(node.address, "POST", read, **node.bearer).json["result"]["contents"][0]
+            assert base64.b64decode(resource["blob"]) == picture
 
             filming = rpc("tools/call", {"name": "screen.record", "arguments": {"durationMs": 500}})
             refused = send(node.address, "POST", filming, **node.bearer).json["result"]

@@ -73,10 +73,10 @@ def terminal(state: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until(child: subprocess.Popen[bytes], text: bytes) -> bytes:
-    seen = b""
-    while text not in seen:
-        seen += read_line(child, WAIT)
-    return seen
+    output = b""
+    while text not in output:
+        output += read_line(child, WAIT)
+    return output
 
 
 def type_(child: subprocess.Popen[bytes], text: str) -> None:
@@ -100,9 +100,9 @@ def test_a_person_in_a_terminal_sees_the_command_and_decides(node: RunningNode) 
     with terminal(node.state) as screen:
         present(node)
         calling = Calling(node, "expr", "1", "+", "1")
-        seen = until(screen, b"[y]es once, [a]lways, [n]o")
-        assert b"expr 1 + 1" in seen
-        assert b"mcp-client" in seen
+        output = until(screen, b"[y]es once, [a]lways, [n]o")
+        assert b"expr 1 + 1" in output
+        assert b"mcp-client" in output
         type_(screen, "y")
         assert json.loads(calling.text)["stdout"] == "2\n"
 
@@ -197,10 +197,10 @@ def test_options_may_stand_after_the_verb_as_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.parametrize("allow", [True, False])
 def test_the_calling_client_asks_its_user(node: RunningNode, mode: str, allow: bool) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def elicited(context: Any, params: Any) -> ElicitResult:
-        asked.append(params.message)
+        questions.append(params.message)
         return ElicitResult(action="accept", content={"allow": allow})
 
     async def visit() -> Any:
@@ -215,7 +215,7 @@ def test_the_calling_client_asks_its_user(node: RunningNode, mode: str, allow: b
 
     result = asyncio.run(visit())
 
-    assert "expr 2 + 2" in asked[0]
+    assert "expr 2 + 2" in questions[0]
     assert result.is_error is not allow
     assert ("4" in result.content[0].text) is allow
 
@@ -312,10 +312,10 @@ def test_a_notification_with_buttons_asks_and_its_button_answers(tmp_path: Path,
         ):
             assert read_line(daemon, WAIT) == b"ready\n"
             calling = Calling(node, "expr", "<b>1</b>")
-            shown = read_line(daemon, WAIT).decode()
+            output = read_line(daemon, WAIT).decode()
 
-            assert "&lt;b&gt;1&lt;/b&gt;" in shown
-            assert "Allow once" in shown
+            assert "&lt;b&gt;1&lt;/b&gt;" in output
+            assert "Allow once" in output
             assert ("denied by a person" not in calling.text) is runs
             rules = json.loads((state / "exec-policy.json").read_text())["rules"]
             assert bool(rules) is (press == "always")
@@ -364,9 +364,9 @@ def test_a_real_notification_daemon_shows_what_system_notify_sends(tmp_path: Pat
             assert result["structuredContent"] == {"sent": True}
             subprocess.run([dunstctl, "close-all"], env=env, check=True, timeout=WAIT)
             history = subprocess.run([dunstctl, "history"], env=env, capture_output=True, text=True, check=True).stdout
-            shown = [entry["summary"]["data"] for entry in json.loads(history)["data"][0]]
+            summaries = [entry["summary"]["data"] for entry in json.loads(history)["data"][0]]
             bodies = [entry["body"]["data"] for entry in json.loads(history)["data"][0]]
-            assert "Tea" in shown
+            assert "Tea" in summaries
             assert "is &lt;ready&gt; &amp; hot" in bodies or "is <ready> & hot" in bodies
 
 

@@ -87,10 +87,10 @@ class SystemHarness:
 
 
 def test_a_command_answers_with_its_output_and_exit_code(tmp_path: Path) -> None:
-    done = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "echo out; echo err >&2; exit 3"])
+    result = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "echo out; echo err >&2; exit 3"])
 
-    assert (done["stdout"], done["stderr"], done["exitCode"], done["success"]) == ("out\n", "err\n", 3, False)
-    assert not done["timedOut"]
+    assert (result["stdout"], result["stderr"], result["exitCode"], result["success"]) == ("out\n", "err\n", 3, False)
+    assert not result["timedOut"]
 
 
 def test_text_runs_in_a_shell_and_a_program_with_args_does_not(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(tmp_path: Pat
     person = Person("once")
     system = SystemHarness(tmp_path / "state", ANYTHING, person)
 
-    done = system.run(command=["sh", "-c", "pwd; echo $COLOUR"], cwd=str(tmp_path), env={"COLOUR": "red"})
+    result = system.run(command=["sh", "-c", "pwd; echo $COLOUR"], cwd=str(tmp_path), env={"COLOUR": "red"})
 
-    assert done["stdout"] == f"{tmp_path}\nred\n"
+    assert result["stdout"] == f"{tmp_path}\nred\n"
     assert "COLOUR=red" in person.asked[0].detail  # a variable may change what a program does, so a person is asked
 
 
@@ -129,10 +129,10 @@ def test_time_up_kills_the_whole_group_even_what_left_it(tmp_path: Path) -> None
     text = f"sleep 60 & echo $! >> {pids}; setsid sleep 60 & echo $! >> {pids}; sleep 60"
 
     began = time.monotonic()
-    done = SystemHarness(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", text], timeoutMs=500)
+    result = SystemHarness(tmp_path / "state", ASK, Person("once")).run(command=["sh", "-c", text], timeoutMs=500)
 
-    assert done["timedOut"]
-    assert done["exitCode"] == -1
+    assert result["timedOut"]
+    assert result["exitCode"] == -1
     assert time.monotonic() - began < WAIT
     assert _all_gone(pids)
 
@@ -159,21 +159,21 @@ def test_cancelling_the_call_kills_the_group(tmp_path: Path) -> None:
 def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
 
-    done = SystemHarness(tmp_path / "state", ASK, Person("once")).run(
+    result = SystemHarness(tmp_path / "state", ASK, Person("once")).run(
         command=["sh", "-c", f"sleep 60 & echo $! > {pids}"]
     )
 
-    assert done["exitCode"] == 0
+    assert result["exitCode"] == 0
     assert _all_gone(pids)
 
 
 def test_endless_output_is_cut_and_the_end_is_kept(tmp_path: Path) -> None:
-    done = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "yes | head -c 5000000; echo last"])
+    result = SystemHarness(tmp_path, ANYTHING).run(command=["sh", "-c", "yes | head -c 5000000; echo last"])
 
-    assert done["truncated"]
-    assert len(done["stdout"]) < process.KEPT_HEAD + process.KEPT_TAIL + 100
-    assert done["stdout"].endswith("last\n")
-    assert "bytes left out" in done["stdout"]
+    assert result["truncated"]
+    assert len(result["stdout"]) < process.KEPT_HEAD + process.KEPT_TAIL + 100
+    assert result["stdout"].endswith("last\n")
+    assert "bytes left out" in result["stdout"]
 
 
 def test_a_long_command_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,9 +305,9 @@ def test_rules_made_stricter_while_a_person_thinks_win(tmp_path: Path) -> None:
 def test_a_client_with_a_person_behind_it_is_asked_first(tmp_path: Path) -> None:
     client, elsewhere = Client({"action": "accept", "content": {"allow": True}}), Person("deny")
 
-    done = SystemHarness(tmp_path, ASK, elsewhere).run(client, command=["expr", "1"])
+    result = SystemHarness(tmp_path, ASK, elsewhere).run(client, command=["expr", "1"])
 
-    assert done["stdout"] == "1\n"
+    assert result["stdout"] == "1\n"
     assert "expr 1" in client.asked[0].params["message"]
     assert elsewhere.asked == []
 
@@ -404,10 +404,10 @@ def test_set_may_make_the_rules_stricter(tmp_path: Path, rules: list[Json]) -> N
     system = SystemHarness(tmp_path, OLD)
     reported = asyncio.run(system.ask("system.execApprovals.get"))
 
-    done = _set(system, baseHash=reported["hash"], defaultAction="deny", rules=rules)
+    result = _set(system, baseHash=reported["hash"], defaultAction="deny", rules=rules)
 
-    assert done["updated"]
-    assert done["hash"] == system.approvals.load_policy().hash
+    assert result["updated"]
+    assert result["hash"] == system.approvals.load_policy().hash
     assert system.approvals.load_policy().default_action == "deny"
 
 

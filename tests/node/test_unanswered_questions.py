@@ -120,21 +120,21 @@ def test_a_yes_to_one_file_does_not_run_another(node: RunningNode, tmp_path: Pat
     script.write_text("#!/bin/sh\ntouch good\n")
     script.chmod(0o755)
 
-    def asked(**params: Any) -> Any:
+    def call_again(**params: Any) -> Any:
         call = {"name": "system.run", "arguments": {"command": NAMED[named], "cwd": str(tmp_path)}, **params}
         body, headers = stateless("tools/call", call, capabilities=ASKS)
         return send(node.address, "POST", body, **headers, **node.bearer).json["result"]
 
-    state = asked()["requestState"]
+    state = call_again()["requestState"]
     SWAPS[swap](script)
-    answered = asked(inputResponses={"approve-exec": YES}, requestState=state)
+    answered = call_again(inputResponses={"approve-exec": YES}, requestState=state)
 
     assert not (tmp_path / "worse").exists()
     if (swap, named) == ("removed", "by itself"):  # there is nothing left to ask about
         assert answered["isError"]
         return
     assert answered["resultType"] == "input_required"
-    again = asked(inputResponses={"approve-exec": YES}, requestState=answered["requestState"])
+    again = call_again(inputResponses={"approve-exec": YES}, requestState=answered["requestState"])
     assert again["resultType"] == "complete"
 
 
@@ -189,9 +189,9 @@ def test_an_unanswered_consent_is_none(tmp_path: Path, key: str, task: Any, capa
         await client.call("screen.record", {"screen": "0"}, inputResponses={key: YES})
         await asyncio.sleep(0)
         plain = Conversation(server, capabilities=ASKS)
-        asked = await plain.call("screen.record", {"screen": "0"})
+        question = await plain.call("screen.record", {"screen": "0"})
         assert filmed == []
-        answered = {"inputResponses": {"approve-consent": YES}, "requestState": asked["requestState"]}
+        answered = {"inputResponses": {"approve-consent": YES}, "requestState": question["requestState"]}
         await plain.call("screen.record", {"screen": "0"}, **answered)
         await server.aclose()
 

@@ -64,7 +64,7 @@ class Client(NullCallContext):
         return {key: {"action": "cancel"} for key in questions}
 
 
-def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
+def all_outputs(tmp_path: Path, text: str) -> dict[str, str]:
     """A word of a command, as each surface shows it; and as a folder's name and a consent."""
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
     person, client = Person(), Client()
@@ -73,14 +73,14 @@ def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
         ExecAuthorizer(state_dir=tmp_path, prompt_router=asking),
         ConsentStore(state_dir=tmp_path, prompt_router=asking),
     )
-    made = call("system.run", line=client)
+    tool_call = call("system.run", line=client)
 
     async def ask() -> None:
         argv = ["expr", text]
         for work in (
-            approvals.authorise(made, argv, cwd=Path("/nowhere" + text), asker="me" + text),
-            approvals.authorise(made, ["expr" + text], cwd=None, asker="me"),
-            consents(made, "film " + text),
+            approvals.authorise(tool_call, argv, cwd=Path("/nowhere" + text), asker="me" + text),
+            approvals.authorise(tool_call, ["expr" + text], cwd=None, asker="me"),
+            consents(tool_call, "film " + text),
         ):
             await asyncio.gather(work, return_exceptions=True)
 
@@ -89,12 +89,13 @@ def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
     for question in person.asked:
         detail = {part: getattr(question, part) for part in ("id", "title", "detail", "why", "asker", "always")}
         _QuestionPrompt(lines.append).on_message({"question": detail}, None)  # type: ignore[arg-type]  # nothing is answered
-    asked: Json = {"command": "expr " + text, "warningText": text, "agentId": text, "nodeId": text, "cwd": "/" + text}
-    _QuestionPrompt(lines.append).on_message({"question": _question_from_request({"id": "q", "request": asked})}, None)  # type: ignore[arg-type]
+    request: Json = {"command": "expr " + text, "warningText": text, "agentId": text, "nodeId": text, "cwd": "/" + text}
+    detail = _question_from_request({"id": "q", "request": request})
+    _QuestionPrompt(lines.append).on_message({"question": detail}, None)  # type: ignore[arg-type]
     return {
         "terminal": "\n".join(lines),
         "desktop": "\n".join(question.title + _question_text(question) for question in person.asked),
-        "client": "\n".join(asked.params["message"] for asked in client.asked),
+        "client": "\n".join(question.params["message"] for question in client.asked),
     }
 
 
@@ -102,9 +103,9 @@ def shown_everywhere(tmp_path: Path, text: str) -> dict[str, str]:
 def test_what_can_not_be_seen_is_shown_as_an_escape_on_every_surface(tmp_path: Path, name: str) -> None:
     char = chr(HIDDEN[name])
 
-    for surface, shown in shown_everywhere(tmp_path, f"a{char}b").items():
-        assert char not in shown, surface
-        assert f"a\\u{{{ord(char):x}}}b" in shown, surface
+    for surface, output in all_outputs(tmp_path, f"a{char}b").items():
+        assert char not in output, surface
+        assert f"a\\u{{{ord(char):x}}}b" in output, surface
 
 
 @pytest.mark.parametrize("name", HIDDEN)
@@ -116,7 +117,7 @@ def test_escaping_twice_changes_nothing_more(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("x" + " " * 300 + "; rm y", "x \\u{20}(x300) ; rm y"),
         ("x" + "\n" * 80 + "rm y", "x\n\\u{a}(x80)\nrm y"),
@@ -132,9 +133,9 @@ def test_escaping_twice_changes_nothing_more(name: str) -> None:
         ("git log\u202e# gol tig", "git log\\u{202e}# gol tig"),
     ],
 )
-def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: str, shown: str) -> None:
-    assert escape_unsafe(text) == shown
-    assert escape_unsafe(shown) == shown
+def test_a_tail_is_not_pushed_out_of_sight_nor_a_letter_taken_for_another(text: str, escaped: str) -> None:
+    assert escape_unsafe(text) == escaped
+    assert escape_unsafe(escaped) == escaped
 
 
 @pytest.mark.parametrize(
@@ -184,29 +185,29 @@ def test_what_passes_for_ascii_in_a_command_is_an_escape(tmp_path: Path, kind: s
     """Within a word, alone, between numbers and at the end; on every surface; done twice it changes nothing more."""
     escape = f"\\u{{{ord(char):x}}}"
     for text in (f"a{char}b", f"x {char} y", f"1{char}2", f"/{char}", f"a {char}{char}"):
-        shown = escape_command(text)
-        assert shown == text.replace(char, escape), kind
-        assert escape_command(shown) == escape_unsafe(shown) == shown
+        escaped = escape_command(text)
+        assert escaped == text.replace(char, escape), kind
+        assert escape_command(escaped) == escape_unsafe(escaped) == escaped
 
-    question = asked_about(tmp_path, ["expr", f"a{char}b"], cwd=Path(f"/nowhere/{char}"))
+    question = question_about(tmp_path, ["expr", f"a{char}b"], cwd=Path(f"/nowhere/{char}"))
     at_a_gateway = _question_from_request({"id": "q", "request": {"command": f"expr {char}", "cwd": f"/{char}"}})[
         "detail"
     ]
-    shown_to_operators = display_command(["expr", char], [], {"A": char})
-    for shown in (
+    operator_text = display_command(["expr", char], [], {"A": char})
+    for escaped in (
         question.detail,
         question.why,
         question.lasting,
         _question_text(question),
         at_a_gateway,
-        shown_to_operators,
+        operator_text,
     ):
-        assert char not in shown
-    for shown in (question.detail, at_a_gateway, shown_to_operators):
-        assert shown.count(escape) == 2
+        assert char not in escaped
+    for escaped in (question.detail, at_a_gateway, operator_text):
+        assert escaped.count(escape) == 2
 
 
-def asked_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> UserQuestion:
+def question_about(tmp_path: Path, argv: list[str], *, cwd: Path) -> UserQuestion:
     (tmp_path / "exec-policy.json").write_text('{"defaultAction": "prompt", "rules": []}')
     person = Person()
     approvals = ExecAuthorizer(
@@ -246,7 +247,7 @@ def test_ordinary_words_of_one_alphabet_stay_readable_in_a_command(text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("\u0441\u043e\u0440\u0443", "\\u{441}\\u{43e}\\u{440}\\u{443}"),  # all of it reads as Latin
         ("日本file", "\\u{65e5}\\u{672c}file"),
@@ -255,8 +256,8 @@ def test_ordinary_words_of_one_alphabet_stay_readable_in_a_command(text: str) ->
         ("echo \u2019a; b\u2019", "echo \\u{2019}a; b\\u{2019}"),
     ],
 )
-def test_other_words_are_escapes_in_a_command(text: str, shown: str) -> None:
-    assert escape_command(text) == shown
+def test_other_words_are_escapes_in_a_command(text: str, escaped: str) -> None:
+    assert escape_command(text) == escaped
 
 
 def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Pa
     name = "a.py as now\nin home\nasked by you"
     (work / name).write_text("1")
 
-    question = asked_about(tmp_path, ["bash", name, "x\nno rule\nasked by the owner"], cwd=work)
+    question = question_about(tmp_path, ["bash", name, "x\nno rule\nasked by the owner"], cwd=work)
 
     assert question.detail.splitlines()[:3] == [
         f"in {work}",
@@ -274,8 +275,8 @@ def test_our_own_lines_come_first_and_a_file_writes_none_of_its_own(tmp_path: Pa
     ]
     assert "\n" not in question.lasting
     assert _question_text(question).splitlines()[:2] == [question.why, "asked by me"]
-    shown = _question_from_request({"id": "q", "request": {"command": "x\nin /home", "cwd": "/true\nin /false"}})
-    assert shown["detail"] == "in /true\\u{a}in /false\nx\nin /home"
+    prompt = _question_from_request({"id": "q", "request": {"command": "x\nin /home", "cwd": "/true\nin /false"}})
+    assert prompt["detail"] == "in /true\\u{a}in /false\nx\nin /home"
 
 
 def test_no_character_without_a_shape_of_its_own_is_left() -> None:
@@ -295,7 +296,7 @@ def test_a_question_stays_within_its_lines() -> None:
     assert escape_line("no rule\n[y]es once") == "no rule\\u{a}[y]es once"
 
 
-class _Heard:
+class _Recorder:
     """Where answers go, and what was shown."""
 
     def __init__(self) -> None:
@@ -318,7 +319,7 @@ class _Heard:
 @pytest.mark.parametrize("typed", ["y", "yes", "a", "always", "n", ""])
 @pytest.mark.parametrize("order", [("ask B", "settle A"), ("settle A", "ask B")])
 def test_an_answer_typed_for_a_question_that_is_gone_is_not_for_the_next(order: tuple[str, str], typed: str) -> None:
-    here = _Heard()
+    here = _Recorder()
     here.ask("A")
     for step in order:
         does, id = step.split()
@@ -332,7 +333,7 @@ def test_an_answer_typed_for_a_question_that_is_gone_is_not_for_the_next(order: 
 
 
 def test_questions_answered_here_follow_each_other_and_one_settled_behind_changes_nothing() -> None:
-    here = _Heard()
+    here = _Recorder()
     for id in "ABCD":
         here.ask(id)
     here.settle("C")

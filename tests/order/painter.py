@@ -18,7 +18,7 @@ PAINT: Final = ToolSpec(
 )
 
 
-def made(kind: str, size: int, number: int) -> ContentBlock:
+def make_block(kind: str, size: int, number: int) -> ContentBlock:
     """Bytes unlike those of any other number."""
     data = bytes([number]) * size
     match kind.partition("/")[0]:
@@ -31,7 +31,7 @@ def made(kind: str, size: int, number: int) -> ContentBlock:
 
 async def paint(call: ToolCall) -> ToolResult:
     sizes = enumerate(call.arguments["sizes"], 1)
-    return ToolResult(tuple(made(call.arguments["kind"], size, number) for number, size in sizes))
+    return ToolResult(tuple(make_block(call.arguments["kind"], size, number) for number, size in sizes))
 
 
 def server() -> McpServer:

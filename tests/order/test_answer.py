@@ -75,7 +75,7 @@ def test_what_is_too_large_is_left_out_and_named() -> None:
 
 
 def test_a_text_too_large_is_cut_and_says_so() -> None:
-    said = texts("ä" * (answer.MAX_ANSWER_BYTES // 2 + 10))
+    text = texts("ä" * (answer.MAX_ANSWER_BYTES // 2 + 10))
 
-    assert said.endswith("too large.]")
-    assert len(said.encode()) <= answer.MAX_ANSWER_BYTES
+    assert text.endswith("too large.]")
+    assert len(text.encode()) <= answer.MAX_ANSWER_BYTES

@@ -9,7 +9,7 @@ import pytest
 
 from openclaw_mcp.core.model import Json
 from tests.gateway.agents.models.fake import FakeModel, Step, call, say
-from tests.order.test_server import said
+from tests.order.test_server import text_of
 from tests.order.test_whole import PLACES, config, ordering
 from tests.running import ROOT
 
@@ -58,7 +58,7 @@ def test_pictures_sounds_and_files_come_back_as_blocks_of_their_kind(tmp_path: P
 def test_an_item_of_twenty_megabytes_comes_back_and_one_byte_more_is_named(tmp_path: Path) -> None:
     result = painted("embedded", tmp_path, (PDF, [20 * MEGABYTE, 20 * MEGABYTE + 1]))
 
-    assert said(result) == "done"
+    assert text_of(result) == "done"
     assert sizes(result) == [20 * MEGABYTE]
     assert note(result) == "Left out of this answer: 2.pdf (20.0 MB; one item may have 20 MB)."
 
@@ -75,6 +75,6 @@ def test_an_answer_has_fifty_megabytes_and_names_what_is_beyond(tmp_path: Path, 
 def test_what_a_gateway_can_not_send_in_one_message_is_named(tmp_path: Path) -> None:
     result = painted("gateway", tmp_path, (PDF, [9 * MEGABYTE] * 3))
 
-    assert said(result) == "done"
+    assert text_of(result) == "done"
     assert sizes(result) == [9 * MEGABYTE] * 2
     assert note(result) == "Left out of this answer: 3.pdf of 9.0 MB (the gateway did not send it)."

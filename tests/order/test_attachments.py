@@ -16,7 +16,7 @@ from tests.gateway.agents.attachments.documents import pdf
 from tests.gateway.agents.attachments.speech_servers import handlers
 from tests.gateway.agents.models.fake import FakeModel, say
 from tests.order.test_media_types import SAMPLES, item
-from tests.order.test_server import order, said, server, settings
+from tests.order.test_server import order, server, settings, text_of
 from tests.order.test_whole import PLACES, config, ordering, user_texts
 from tests.running import OPENCLAW
 
@@ -28,21 +28,21 @@ UNTOUCHED = (
 
 
 def received(place: str, folder: Path, message: str, settings: Json | None = None, **more: Any) -> str:
-    """What the model heard of an order."""
+    """What the model was sent of an order."""
     with (
         FakeModel(say("ok")) as model,
         ordering(place, folder / "state", config(model, mcp={}, **(settings or {}))) as one,
     ):
-        assert said(order(one, message, **more)) == "ok"
+        assert text_of(order(one, message, **more)) == "ok"
         return user_texts(model.requests[-1])[-1]
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_message_reaches_the_model_byte_for_byte(tmp_path: Path, place: str) -> None:
-    """Whatever else it could be taken for: a command, a mention, a marker."""
+    """What else it could be taken for: a command, a mention, a marker."""
     with FakeModel(say("ok")) as model, ordering(place, tmp_path / "state", config(model, mcp={})) as one:
         for id, message in enumerate(UNTOUCHED, 1):
-            assert said(order(one, message, id=id, sessionKey=f"s{id}")) == "ok"
+            assert text_of(order(one, message, id=id, sessionKey=f"s{id}")) == "ok"
         assert [user_texts(request) for request in model.requests] == [[message] for message in UNTOUCHED]
 
 
@@ -80,7 +80,7 @@ def test_what_a_file_said_is_remembered_and_it_can_not_speak_as_the_person(tmp_p
     assert now == "What was the code?"
 
 
-def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path) -> None:
+def test_a_recording_is_transcribed_by_the_provider_the_config_names(tmp_path: Path) -> None:
     script = tmp_path / "whisper.py"
     script.write_text("import sys; print('whispered', len(open(sys.argv[1], 'rb').read()))")
     local = {"type": "cli", "command": sys.executable, "args": [str(script), "{{MediaPath}}"]}
@@ -99,7 +99,7 @@ def test_a_recording_is_written_down_by_whoever_the_config_names(tmp_path: Path)
             assert expected in received("embedded", folder, "Listen", audio, files=voice)
 
 
-def test_a_recording_without_anybody_to_write_it_down_is_taken_and_said_to_be_unheard(tmp_path: Path) -> None:
+def test_a_recording_without_a_transcriber_is_taken_and_reported_as_untranscribed(tmp_path: Path) -> None:
     words = received("embedded", tmp_path, "Listen", files=[item(VOICE, "audio/mpeg", filename="memo.mp3")])
 
     assert "memo.mp3 (audio/mpeg, 10 bytes); it was not read: no transcription is configured" in words
@@ -123,21 +123,21 @@ def test_verbose_tells_on_stderr_what_becomes_of_an_order_but_not_what_it_says(t
         "arguments": {"message": "swordfish", "images": [item(SAMPLES["image/png"], "image/png")]},
     }
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
-    done = subprocess.run(
+    result = subprocess.run(
         [OPENCLAW, "mcp-server", word], input=line + "\n", env=settings(tmp_path), capture_output=True, text=True,
         timeout=60, check=True,
     )  # fmt: skip
 
-    assert [json.loads(answer)["id"] for answer in done.stdout.splitlines()] == [1]
-    assert "an order of 9 characters, with image/png of 40 bytes" in done.stderr
-    assert "carried out by the agent in this process" in done.stderr
-    assert "tool order_openclaw" in done.stderr
-    assert "swordfish" not in done.stderr
+    assert [json.loads(answer)["id"] for answer in result.stdout.splitlines()] == [1]
+    assert "an order of 9 characters, with image/png of 40 bytes" in result.stderr
+    assert "carried out by the agent in this process" in result.stderr
+    assert "tool order_openclaw" in result.stderr
+    assert "swordfish" not in result.stderr
 
 
 def test_without_it_an_order_leaves_nothing_on_stderr(tmp_path: Path) -> None:
     with server(tmp_path) as one:
-        said(order(one, "hello"))
+        text_of(order(one, "hello"))
         assert one.hang_up() == 0
         assert one.child.stderr is not None
         assert one.child.stderr.read() == b""

@@ -1,4 +1,4 @@
-"""What a bad order is told, through the official clients: one sentence, and nothing of it is kept."""
+"""The answer to a bad order, through the official clients: one sentence, and nothing of it is kept."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def bad(arguments: Json) -> Json:
     return {"message": "look", "sessionKey": "bad", **arguments}
 
 
-def kept(folder: Path) -> tuple[list[str], list[str]]:
+def list_state(folder: Path) -> tuple[list[str], list[str]]:
     """Every file, and all that is in the store."""
     with contextlib.closing(sqlite3.connect(folder / "openclaw.sqlite")) as store:
         rows = list(store.iterdump())
@@ -95,12 +95,12 @@ def test_a_bad_order_gets_one_sentence_and_nothing_is_kept(tmp_path: Path, place
     async def scenario(env: dict[str, str]) -> None:
         async with official(env) as client:
             assert not (await client.call_tool("order_openclaw", {"message": "a good one first"})).is_error
-            before = kept(state)
+            before = list_state(state)
             for name, (arguments, says) in BAD.items():
                 result = await client.call_tool("order_openclaw", bad(arguments))
                 outcome = result.model_dump(mode="json", by_alias=True)
                 assert is_one_sentence(outcome, says), (name, outcome)
-            assert kept(state) == before
+            assert list_state(state) == before
 
     with FakeModel(say("ok")) as model:
         (state / "openclaw.json").write_text(json.dumps(config(model, mcp={})))
@@ -118,12 +118,12 @@ def test_the_typescript_client_is_reported_the_same_and_of_half_a_character(tmp_
     orders = [{"message": "a good one first"}, *(bad(order) for order, _ in BAD.values()), *map(bad, HALF.values())]
     file, sdk = tmp_path / "orders.json", need_npm("@modelcontextprotocol/sdk")
     file.write_text(json.dumps(orders))
-    done = subprocess.run(
+    result = subprocess.run(
         [need_node(), str(SCRIPT), str(sdk), str(file), OPENCLAW, "mcp-server"],
         env=settings(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    good, *outcomes = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    good, *outcomes = json.loads(result.stdout)
 
     assert not good.get("isError")
     for (name, (_, says)), outcome in zip(BAD.items(), outcomes, strict=False):

@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.gateway.agents.models.fake import FakeModel, Step, say
 from tests.gateway.wiring.test_gateway import serving
-from tests.order.test_server import said, server, settings
+from tests.order.test_server import server, settings, text_of
 from tests.order.test_whole import DRAW, config
 from tests.running import OPENCLAW, StdioServer, process
 
@@ -76,9 +76,9 @@ def test_a_client_that_cancels_stops_the_model(folder: Path, era: str) -> None:
             order = asyncio.ensure_future(
                 client.call_tool("order_openclaw", {"message": "think", "sessionKey": "stopped"})
             )
-            asked = await asyncio.to_thread(model.wait_for, 1)
+            request = await asyncio.to_thread(model.wait_for, 1)
             order.cancel()
-            assert await asyncio.to_thread(asked.gone.wait, WAIT)
+            assert await asyncio.to_thread(request.gone.wait, WAIT)
             again = await client.call_tool("order_openclaw", {"message": "and now?", "sessionKey": "stopped"})
             return again.content[0]
 
@@ -92,12 +92,12 @@ def test_a_client_that_is_gone_stops_the_model_and_the_server(folder: Path) -> N
         configured(folder, model)
         with server(folder) as one:
             started(one, "think")
-            asked = model.wait_for(1)
+            request = model.wait_for(1)
             for pipe in (one.child.stdin, one.child.stdout):
                 assert pipe is not None
                 pipe.close()
             assert one.child.wait(WAIT) is not None
-            assert asked.gone.wait(WAIT)
+            assert request.gone.wait(WAIT)
 
 
 def test_a_server_reported_to_end_stops_its_run_in_the_gateway(folder: Path) -> None:
@@ -105,10 +105,10 @@ def test_a_server_reported_to_end_stops_its_run_in_the_gateway(folder: Path) -> 
         configured(folder, model)
         with serving(folder) as gateway, server(folder, OPENCLAW_GATEWAY_PORT=gateway.port) as one:
             started(one, "think")
-            asked = model.wait_for(1)
+            request = model.wait_for(1)
             one.child.terminate()
             assert one.child.wait(WAIT) == 0
-            assert asked.gone.wait(WAIT)
+            assert request.gone.wait(WAIT)
             assert gateway.child.poll() is None
 
 
@@ -125,7 +125,7 @@ def test_a_gateway_that_dies_fails_the_order_and_the_next_is_carried_out_here(fo
             assert "what became of this is not known" in lost["content"][0]["text"]
             params = {"name": "order_openclaw", "arguments": {"message": "again", "sessionKey": "another"}}
             one.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
-            assert said(one.receive(WAIT)["result"]) == "Here."
+            assert text_of(one.receive(WAIT)["result"]) == "Here."
 
 
 def test_nothing_of_the_token_or_of_what_is_said_is_logged_however_much_is(folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_nothing_of_the_token_or_of_what_is_said_is_logged_however_much_is(folde
             env = settings(folder, OPENCLAW_GATEWAY_PORT=gateway.port)
             with process(OPENCLAW, "mcp-server", "--verbose", env=env, **pipes) as child:
                 started(StdioServer(child), "the question")
-                assert said(StdioServer(child).receive(WAIT)["result"]) == "the answer"
+                assert text_of(StdioServer(child).receive(WAIT)["result"]) == "the answer"
                 child.terminate()
                 assert child.stderr is not None
                 logged = child.stderr.read().decode()
@@ -168,11 +168,11 @@ def test_a_client_that_polls_gets_the_answer_when_it_is_there(folder: Path) -> N
             started(one, "Draw", _meta=POLLS)
             task = one.receive(WAIT)["result"]
             assert (task["resultType"], task["status"]) == ("task", "working")
-            done = polled(one, task["taskId"], {"completed", "failed", "cancelled"})
+            result = polled(one, task["taskId"], {"completed", "failed", "cancelled"})
 
-    assert done["status"] == "completed"
-    assert said(done["result"]) == "Looking around.\n\nHere it is."
-    assert [block["type"] for block in done["result"]["content"]] == ["text", "image"]
+    assert result["status"] == "completed"
+    assert text_of(result["result"]) == "Looking around.\n\nHere it is."
+    assert [block["type"] for block in result["result"]["content"]] == ["text", "image"]
 
 
 def test_a_polled_order_that_is_cancelled_stops_the_model(folder: Path) -> None:
@@ -181,9 +181,9 @@ def test_a_polled_order_that_is_cancelled_stops_the_model(folder: Path) -> None:
         with server(folder) as one:
             started(one, "think", _meta=POLLS)
             task = one.receive(WAIT)["result"]["taskId"]
-            asked = model.wait_for(1)
+            request = model.wait_for(1)
             one.ask("tasks/cancel", {"taskId": task, "_meta": POLLS}, id=2)
-            assert asked.gone.wait(WAIT)
+            assert request.gone.wait(WAIT)
             assert polled(one, task, {"completed", "failed", "cancelled"})["status"] == "cancelled"
 
 

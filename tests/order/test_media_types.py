@@ -66,7 +66,7 @@ def item(data: bytes, mime_type: str, **more: Any) -> dict[str, Any]:
     return {"data": base64.b64encode(data).decode(), "mimeType": mime_type, **more}
 
 
-def taken(**arguments: Any) -> tuple[Attachment, ...]:
+def read_attachments(**arguments: Any) -> tuple[Attachment, ...]:
     return attachments.read_attachments(arguments)
 
 
@@ -82,7 +82,7 @@ def refused(**arguments: Any) -> str:
 def test_every_supported_type_is_taken_byte_for_byte(mime_type: str) -> None:
     field = "images" if mime_type in IMAGE_TYPES else "files"
 
-    (one,) = taken(**{field: [item(SAMPLES[mime_type], mime_type)]})
+    (one,) = read_attachments(**{field: [item(SAMPLES[mime_type], mime_type)]})
 
     assert (one.data, one.mime_type) == (SAMPLES[mime_type], mime_type)
 
@@ -134,7 +134,7 @@ def test_base64_in_lines_in_the_url_alphabet_or_without_padding_is_base64() -> N
         base64.urlsafe_b64encode(data).decode(),
         plain.rstrip("="),
     ):
-        assert taken(images=[{"data": text, "mimeType": "image/png"}])[0].data == data
+        assert read_attachments(images=[{"data": text, "mimeType": "image/png"}])[0].data == data
 
 
 def test_too_many_are_refused() -> None:
@@ -145,12 +145,12 @@ def test_too_many_are_refused() -> None:
 def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
     full = PNG + b"\0" * (attachments.LARGEST_ITEM - len(PNG))
 
-    assert len(taken(images=[item(full, "image/png")])[0].data or b"") == attachments.LARGEST_ITEM
+    assert len(read_attachments(images=[item(full, "image/png")])[0].data or b"") == attachments.LARGEST_ITEM
     assert "larger than 15 MB" in refused(images=[item(full + b"\0", "image/png")])
 
 
 @pytest.mark.parametrize(
-    ("given", "safe"),
+    ("filename", "safe"),
     [
         ("report.pdf", "report.pdf"),
         ("../../etc/passwd", "passwd"),
@@ -168,20 +168,20 @@ def test_fifteen_megabytes_are_taken_and_one_byte_more_is_not() -> None:
         (None, "file-1.pdf"),
     ],
 )
-def test_a_file_name_is_only_a_name(given: Any, safe: str) -> None:
-    assert taken(files=[item(b"%PDF-1.7", "application/pdf", filename=given)])[0].name == safe
+def test_a_file_name_is_only_a_name(filename: Any, safe: str) -> None:
+    assert read_attachments(files=[item(b"%PDF-1.7", "application/pdf", filename=filename)])[0].name == safe
 
 
 def test_two_files_of_one_name_keep_apart() -> None:
     files = [item(b"one", "text/plain", filename="a.txt"), item(b"two", "text/plain", filename="A.txt")]
 
-    assert [one.name for one in taken(files=files)] == ["a.txt", "A-2.txt"]
+    assert [one.name for one in read_attachments(files=files)] == ["a.txt", "A-2.txt"]
 
 
 def test_an_archive_is_never_opened() -> None:
     bomb = gzip.compress(b"\0" * 14_000_000)
 
-    assert taken(files=[item(bomb, "application/gzip")])[0].data == bomb
+    assert read_attachments(files=[item(bomb, "application/gzip")])[0].data == bomb
 
 
 def test_the_text_is_let_go_of_once_it_is_bytes() -> None:

@@ -138,13 +138,13 @@ def test_a_picture_a_tool_made_is_in_the_answer() -> None:
 
 
 def test_a_picture_the_gateway_only_names_is_named_once() -> None:
-    def shown(*places: str) -> tuple[str, Json]:
+    def media_event(*places: str) -> tuple[str, Json]:
         return "agent", {"stream": "assistant", "data": {"text": "see", "mediaUrls": list(places)}}
 
-    seen = {"phase": "result", "result": {"content": [{"type": "image", "mimeType": "image/png", "omitted": True}]}}
-    events = (shown("/home/a/pic.png"), shown("/home/a/pic.png", "https://x.org/b.png"))
+    data = {"phase": "result", "result": {"content": [{"type": "image", "mimeType": "image/png", "omitted": True}]}}
+    events = (media_event("/home/a/pic.png"), media_event("/home/a/pic.png", "https://x.org/b.png"))
 
-    result = ordered(Script(*events, ("agent", {"stream": "tool", "data": seen}), final("see")))
+    result = ordered(Script(*events, ("agent", {"stream": "tool", "data": data}), final("see")))
 
     text, note = result["content"]
     assert text["text"] == "see"

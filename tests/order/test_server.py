@@ -39,7 +39,7 @@ def order(server: StdioServer, message: str, id: int = 1, **more: Any) -> Any:
     return server.ask("tools/call", params, id=id)["result"]
 
 
-def said(result: Any) -> str:
+def text_of(result: Any) -> str:
     assert result["isError"] is False, result
     return str(result["content"][0]["text"])
 
@@ -57,7 +57,7 @@ def words(message: Any) -> str:
 
 def test_an_order_is_answered_with_nothing_configured(tmp_path: Path) -> None:
     with server(tmp_path) as one:
-        assert "hello there" in said(order(one, "hello there"))
+        assert "hello there" in text_of(order(one, "hello there"))
 
 
 def test_a_conversation_goes_on_in_another_process(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_a_conversation_goes_on_in_another_process(tmp_path: Path) -> None:
             order(one, message, sessionKey="colours")
             assert one.hang_up() == 0
     with server(tmp_path) as one:
-        asked = [words(message) for message in transcript(one, "colours") if message["role"] == "user"]
+        orders = [words(message) for message in transcript(one, "colours") if message["role"] == "user"]
 
-    assert asked == ["remember blue", "which colour?"]
+    assert orders == ["remember blue", "which colour?"]
 
 
 def test_orders_without_a_key_leave_sessions_of_their_own(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_orders_go_to_a_running_gateway(tmp_path: Path) -> None:
         token = (gateway / "gateway-token.txt").read_text()
         more = {"OPENCLAW_GATEWAY_URL": url, "OPENCLAW_GATEWAY_TOKEN": token}
         with server(tmp_path / "client", **more) as one:
-            assert "through the gateway" in said(
+            assert "through the gateway" in text_of(
                 order(one, "through the gateway", images=[{"data": PNG, "mimeType": "image/png"}])
             )
             bad = order(one, "x", sessionKey="agent:nobody:x")
@@ -125,7 +125,7 @@ def test_the_config_says_where_the_gateway_is(tmp_path: Path, remote: bool) -> N
         there = {"mode": "remote", "remote": {"url": url, "token": token}}
         (client / "openclaw.json").write_text(json.dumps({"gateway": there if remote else here}))
         with server(client, OPENCLAW_GATEWAY_PORT="") as one:
-            assert "as configured" in said(order(one, "as configured"))
+            assert "as configured" in text_of(order(one, "as configured"))
     assert not (client / "openclaw.sqlite").exists()
 
 
@@ -193,8 +193,8 @@ def test_there_is_one_tool_and_it_reads_to_the_letter(tmp_path: Path) -> None:
 
 def test_the_version_and_help_are_reported() -> None:
     for word, says in (("--version", __version__), ("-h", "--verbose"), ("--help", "--verbose")):
-        done = subprocess.run([OPENCLAW, "mcp-server", word], capture_output=True, text=True, timeout=60, check=True)
-        assert says in done.stdout
+        result = subprocess.run([OPENCLAW, "mcp-server", word], capture_output=True, text=True, timeout=60, check=True)
+        assert says in result.stdout
 
 
 def test_an_unknown_session_is_no_resource(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.gateway.agents.models.conversations import provider
 from tests.gateway.agents.models.fake import FakeModel, Request, Step, call, say
 from tests.gateway.wiring.test_gateway import serving
 from tests.order.test_media_types import item, zipped
-from tests.order.test_server import order, said, server
+from tests.order.test_server import order, server, text_of
 from tests.pictures import pictures, png
 from tests.running import ROOT, StdioServer
 
@@ -28,11 +28,11 @@ DRAW = "draw__test_image_content"
 
 def config(model: FakeModel, api: str = "openai", /, **more: Any) -> Json:
     card = {"id": "m-1", "input": ["text", "image"]}
-    drawer = {"command": sys.executable, "args": ["-m", "tests.mcp.server.everything_stdio"], "cwd": str(ROOT)}
+    entry = {"command": sys.executable, "args": ["-m", "tests.mcp.server.everything_stdio"], "cwd": str(ROOT)}
     return {
         "models": {"providers": {"fake": provider(api, model, models=[card])}},
         "agents": {"defaults": {"model": "fake/m-1"}},
-        "mcp": {"servers": {"draw": drawer}},
+        "mcp": {"servers": {"draw": entry}},
         **more,
     }
 
@@ -57,7 +57,7 @@ def test_a_picture_sent_in_is_the_picture_the_model_receives(tmp_path: Path, pla
     sent = [png(300), png(700)]
     with FakeModel(say("I see.")) as model, ordering(place, tmp_path / "state", config(model)) as one:
         images = [item(data, "image/png") for data in sent]
-        assert said(order(one, "What is this?", images=images)) == "I see."
+        assert text_of(order(one, "What is this?", images=images)) == "I see."
 
         assert pictures(model.requests[0].body) == sent
 
@@ -68,7 +68,7 @@ def test_more_than_a_gateway_takes_at_once_is_one_sentence_and_nothing_is_sent(t
         text = order(one, "What are these?", images=images)["content"][0]["text"]
         assert text.startswith("Error: the attachments are larger than the gateway takes in one message")
         assert text.endswith("send fewer or smaller ones")
-        assert said(order(one, "And this?", id=2, images=[item(png(300), "image/png")])) == "never"
+        assert text_of(order(one, "And this?", id=2, images=[item(png(300), "image/png")])) == "never"
 
         assert len(model.requests) == 1
 
@@ -81,7 +81,7 @@ def test_a_picture_the_agent_made_arrives_as_an_image_block(tmp_path: Path, plac
     ):
         result = order(one, "Draw something")
 
-    assert said(result).endswith("Here it is.")
+    assert text_of(result).endswith("Here it is.")
     (block,) = result["content"][1:]
     assert (block["type"], block["mimeType"]) == ("image", "image/png")
     assert base64.b64decode(block["data"]) == DRAWN
@@ -99,7 +99,7 @@ def test_a_tool_the_rules_deny_is_not_offered_to_the_model(tmp_path: Path, place
 
 
 def user_texts(request: Request) -> list[str]:
-    """What people said in the conversation so far, as the model was told."""
+    """What people said in the conversation so far, as the model was sent it."""
     users = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
     return [text if isinstance(text, str) else "".join(part.get("text", "") for part in text) for text in users]
 
@@ -118,13 +118,13 @@ def test_two_servers_that_order_at_once_share_one_conversation(tmp_path: Path) -
                     each.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
             for name, each in (("a", one), ("b", two)):
                 answers = [each.receive(ANSWER_WAIT) for _ in range(4)]
-                texts = {answer["id"]: said(answer["result"]) for answer in answers}
+                texts = {answer["id"]: text_of(answer["result"]) for answer in answers}
                 assert texts == {number: f"answer to {name}{number}" for number in range(4)}
 
-        seen = [user_texts(request) for request in model.requests]
-    assert sorted(map(len, seen)) == list(range(1, 9))
-    longest = max(seen, key=len)
-    assert all(longest[: len(turns)] == turns for turns in seen)
+        requests = [user_texts(request) for request in model.requests]
+    assert sorted(map(len, requests)) == list(range(1, 9))
+    longest = max(requests, key=len)
+    assert all(longest[: len(turns)] == turns for turns in requests)
     assert sorted(longest) == sorted(f"turn {name}{number}" for name in "ab" for number in range(4))
 
 

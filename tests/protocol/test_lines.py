@@ -12,9 +12,9 @@ def test_lines_are_the_same_however_the_stream_is_cut(texts: list[bytes], size: 
     lines = LineSplitter(limit=100)
     stream = b"".join(text + b"\n" for text in texts)
 
-    got = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
+    received = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
 
-    assert got == texts
+    assert received == texts
     assert lines.take_rest() == b""
 
 
@@ -23,9 +23,9 @@ def test_a_line_over_the_limit_is_dropped_and_the_next_one_is_whole(size: int) -
     lines = LineSplitter(limit=10)
     stream = b"x" * 50 + b"\nshort\n" + b"y" * 10 + b"\n"
 
-    got = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
+    received = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
 
-    assert got == [TOO_LONG, b"short", b"y" * 10]
+    assert received == [TOO_LONG, b"short", b"y" * 10]
 
 
 def test_what_follows_the_last_newline_is_kept_for_the_end() -> None:

@@ -82,8 +82,8 @@ def proxies(request: pytest.FixtureRequest) -> Start:
     url = "" if request.param == "memory" else request.getfixturevalue("redis").url
 
     @contextlib.asynccontextmanager
-    async def start(**given: Any) -> AsyncIterator[Proxy]:
-        settings = ProxySettings(**{"audit": "off", "redis_url": url, **given})
+    async def start(**fields: Any) -> AsyncIterator[Proxy]:
+        settings = ProxySettings(**{"audit": "off", "redis_url": url, **fields})
         async with proxy(settings) as running:
             if request.param != "across":
                 yield running

@@ -93,7 +93,7 @@ class Proxy:
                 await asyncio.wait((task,))
 
     async def refused(self, id: str, **options: Any) -> tuple[int, str]:
-        """The close code and reason of a bridge that is not let in."""
+        """The close code and reason of a bridge that is refused."""
         async with websockets.connect(self.bridge_url(id), compression=None, **options) as socket:
             return await closed(socket)
 

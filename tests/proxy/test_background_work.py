@@ -107,7 +107,7 @@ class _Store:
 
 
 class _Answering:
-    """A bridge that answers every call with as many bytes as it is told, and every probe with an error."""
+    """A bridge that answers every call with as many bytes as it is set to, and every probe with an error."""
 
     def __init__(self, size: int) -> None:
         self._size = size

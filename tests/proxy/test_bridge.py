@@ -236,11 +236,11 @@ def test_an_app_that_leaves_fails_waiting_calls_at_once_and_may_come_back(proxie
             async with proxy.app(id) as app:
                 calls = [asyncio.create_task(proxy.call(id, "hold")) for _ in range(3)]
                 first = [await app.holding() for _ in calls]
-                begun = time.monotonic()
+                start = time.monotonic()
                 app.socket.transport.abort()
                 for call in calls:
                     assert "Bridge is not connected" in text_of(await soon(call))
-                assert time.monotonic() - begun < 5
+                assert time.monotonic() - start < 5
             assert "Bridge is not connected" in text_of(await proxy.call(id))
             async with proxy.app(id) as app:
                 call = asyncio.create_task(proxy.call(id, "hold"))
@@ -267,13 +267,13 @@ def test_a_thousand_calls_in_flight_end_when_the_session_is_deleted_and_no_other
                     await app.holding()
                 spared = asyncio.create_task(proxy.call(other, "hold"))
                 held = await witness.holding()
-                begun = time.monotonic()
+                start = time.monotonic()
                 await proxy.send("DELETE", f"/v1/chat/sessions/{doomed}")
                 for reader, writer in sockets:
                     body = await soon(http_answer(reader))
                     assert "the session was deleted" in text_of(body["result"])
                     writer.close()
-                assert time.monotonic() - begun < 10
+                assert time.monotonic() - start < 10
                 await witness.result(held, "untouched")
                 assert text_of(await soon(spared)) == "untouched"
 

@@ -30,7 +30,7 @@ def session_keys(redis: Redis) -> bytes:
     return redis.ask(b"KEYS openclaw:proxy:session:*\r\n")
 
 
-async def begun(proxy: Proxy, id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+async def start_upload(proxy: Proxy, id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
     """A PUT of tools whose session was found, and whose body has not come yet."""
     found = proxy.state.engine.sessions.get(id)
     before = None if found is None else found.last_used
@@ -49,7 +49,7 @@ def test_new_tools_for_a_session_deleted_meanwhile_are_refused_and_not_kept(
     async def main() -> None:
         async with proxies() as proxy:
             id = (await proxy.create())["mcpSessionId"]
-            reader, writer, rest = await begun(proxy, id)
+            reader, writer, rest = await start_upload(proxy, id)
             assert (await proxy.send("DELETE", f"/v1/chat/sessions/{id}")).status == 200
             writer.write(rest)
             assert (await soon(reader.readline())).split()[1] == b"404"
@@ -84,7 +84,7 @@ def test_an_evicted_session_is_taken_off_the_account_of_its_peer(proxies: Start)
             for n, id in enumerate(ids):
                 more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", tools(95_000 + n))
                 statuses.append(more.status)
-            assert statuses == [200, 200, 200, 429], "a peer has 300,000 bytes, whomever it pushed out"
+            assert statuses == [200, 200, 200, 429], "a peer has 300,000 bytes, whichever peer it pushed out"
 
     asyncio.run(main())
 

@@ -24,9 +24,9 @@ __all__ = ["one_redis", "redis"]
 
 @contextlib.contextmanager
 def instance(url: str, **environment: str) -> Iterator[tuple[Proxy, subprocess.Popen[bytes]]]:
-    given = {"OPENCLAW_PROXY_REDIS_URL": url, "OPENCLAW_PROXY_AUDIT": "off", **environment}
+    variables = {"OPENCLAW_PROXY_REDIS_URL": url, "OPENCLAW_PROXY_AUDIT": "off", **environment}
     with (
-        mock.patch.dict(os.environ, given),
+        mock.patch.dict(os.environ, variables),
         process(OPENCLAW, "proxy", "--port", "0", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child,
     ):
         yield Proxy(read_line(child, READY_WAIT).decode().split()[-1]), child
@@ -35,19 +35,19 @@ def instance(url: str, **environment: str) -> Iterator[tuple[Proxy, subprocess.P
 def test_an_instance_that_dies_takes_only_its_own_bridges_and_apps_come_back_elsewhere(redis: Redis) -> None:
     async def main() -> None:
         with instance(redis.url) as (doomed, child), instance(redis.url) as (other, _):
-            lost, kept = (await doomed.create())["mcpSessionId"], (await doomed.create())["mcpSessionId"]
-            async with other.app(kept) as witness:
+            lost, surviving = (await doomed.create())["mcpSessionId"], (await doomed.create())["mcpSessionId"]
+            async with other.app(surviving) as witness:
                 async with doomed.app(lost) as app:
                     calls = [asyncio.create_task(other.call(lost, "hold")) for _ in range(3)]
                     for _ in calls:
                         await app.holding()
-                    spared = asyncio.create_task(other.call(kept, "hold"))
+                    spared = asyncio.create_task(other.call(surviving, "hold"))
                     held = await witness.holding()
-                    begun = time.monotonic()
+                    start = time.monotonic()
                     os.kill(child.pid, signal.SIGKILL)
                     for call in calls:
                         assert "Bridge is not connected" in text_of(await soon(call))
-                    assert time.monotonic() - begun < 5
+                    assert time.monotonic() - start < 5
                 assert "Bridge is not connected" in text_of(await other.call(lost))
                 async with other.app(lost):
                     assert (await other.call(lost))["isError"] is False
@@ -180,17 +180,19 @@ def test_a_session_deleted_at_one_instance_is_gone_at_all(redis: Redis) -> None:
 def test_a_missing_redis_is_reported_at_the_start() -> None:
     environment = {"OPENCLAW_PROXY_REDIS_URL": "redis://127.0.0.1:1/0"}
     with mock.patch.dict(os.environ, environment):
-        done = subprocess.run([OPENCLAW, "proxy", "--port", "0"], capture_output=True, timeout=READY_WAIT, check=False)
-    assert done.returncode == 1
-    assert b"no Redis answers" in done.stderr
+        result = subprocess.run(
+            [OPENCLAW, "proxy", "--port", "0"], capture_output=True, timeout=READY_WAIT, check=False
+        )
+    assert result.returncode == 1
+    assert b"no Redis answers" in result.stderr
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_without_tokens_only_this_machine_is_served(host: str) -> None:
     words = [OPENCLAW, "proxy", "--port", "0", "--host", host]
-    done = subprocess.run(words, capture_output=True, timeout=READY_WAIT, check=False)
-    assert done.returncode == 1
-    assert b"OPENCLAW_PROXY_APP_TOKEN and OPENCLAW_PROXY_OPENCLAW_TOKEN" in done.stderr
+    result = subprocess.run(words, capture_output=True, timeout=READY_WAIT, check=False)
+    assert result.returncode == 1
+    assert b"OPENCLAW_PROXY_APP_TOKEN and OPENCLAW_PROXY_OPENCLAW_TOKEN" in result.stderr
 
 
 def test_insecure_means_open() -> None:
@@ -222,7 +224,7 @@ def test_what_it_can_not_start_with_is_one_sentence(settings: Any, words: Any, s
 
 def test_the_token_of_an_app_is_never_logged() -> None:
     secret = "not-for-any-log"
-    given = {"OPENCLAW_PROXY_APP_TOKEN": secret, "OPENCLAW_PROXY_OPENCLAW_TOKEN": secret}
+    variables = {"OPENCLAW_PROXY_APP_TOKEN": secret, "OPENCLAW_PROXY_OPENCLAW_TOKEN": secret}
 
     async def main(at: Proxy) -> None:
         headers = {"Authorization": f"Bearer {secret}"}
@@ -231,7 +233,7 @@ def test_the_token_of_an_app_is_never_logged() -> None:
             pass
 
     with (
-        mock.patch.dict(os.environ, given),
+        mock.patch.dict(os.environ, variables),
         process(OPENCLAW, "proxy", "-v", "--port", "0", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child,
     ):
         asyncio.run(main(Proxy(read_line(child, READY_WAIT).decode().split()[-1])))

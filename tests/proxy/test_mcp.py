@@ -200,8 +200,8 @@ def test_each_side_needs_its_own_token(proxies: Start) -> None:
                 ):
                     refused = await proxy.send(method, path, {} if method != "GET" else None, **headers)
                     assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer"), path
-            made = await proxy.send("POST", "/v1/chat/sessions", {"tools": [ECHO, HOLD]}, **APP)
-            id = made.json["mcpSessionId"]
+            created = await proxy.send("POST", "/v1/chat/sessions", {"tools": [ECHO, HOLD]}, **APP)
+            id = created.json["mcpSessionId"]
             for headers in ({}, APP):
                 refused = await proxy.send("POST", f"/v1/mcp/{id}", PING, **headers)
                 assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
@@ -211,8 +211,8 @@ def test_each_side_needs_its_own_token(proxies: Start) -> None:
             async with proxy.app(id, additional_headers=APP):
                 answer = await proxy.rpc(id, "tools/call", {"name": "echo_text", "arguments": {"text": "t"}}, **MCP)
                 assert answer["result"]["isError"] is False
-            carried = "bearer." + base64.urlsafe_b64encode(b"app-secret").decode().rstrip("=")
-            async with proxy.app(id, subprotocols=["openclaw-bridge", carried]) as app:
+            subprotocol = "bearer." + base64.urlsafe_b64encode(b"app-secret").decode().rstrip("=")
+            async with proxy.app(id, subprotocols=["openclaw-bridge", subprotocol]) as app:
                 assert app.socket.subprotocol == "openclaw-bridge"
             wrong = ["openclaw-bridge", "bearer." + base64.urlsafe_b64encode(b"wrong").decode().rstrip("=")]
             assert (await proxy.refused(id, subprotocols=wrong))[0] == 4401
@@ -242,9 +242,9 @@ def test_only_admitted_pages_and_hosts_come_in(proxies: Start) -> None:
                 assert "access-control-allow-origin" not in refused.headers
                 admitted = await proxy.send("POST", path, PING, **good)
                 assert admitted.headers["access-control-allow-origin"] == "https://app.example.com"
-                asked = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization"}
-                assert (await proxy.send("OPTIONS", path, None, **good, **asked)).status == 200
-                assert (await proxy.send("OPTIONS", path, None, **evil, **asked)).status == 403
+                preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization"}
+                assert (await proxy.send("OPTIONS", path, None, **good, **preflight)).status == 200
+                assert (await proxy.send("OPTIONS", path, None, **evil, **preflight)).status == 403
                 assert (await proxy.send("POST", path, PING, Host="rebound.example")).status == 403
             with pytest.raises(InvalidStatus) as rejected:
                 await proxy.refused(id, origin="https://evil.example")

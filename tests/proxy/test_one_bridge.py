@@ -475,16 +475,16 @@ def test_an_app_that_is_asked_whether_it_is_there_says_so() -> None:
     async def scenario() -> None:
         app = App()
         for _ in range(2):
-            asked = asyncio.ensure_future(app.bridge.probe())
+            probe = asyncio.ensure_future(app.bridge.probe())
             await asyncio.sleep(0)
-            assert not asked.done()
+            assert not probe.done()
             app.says("pong")
-            assert await asked is True
+            assert await probe is True
         assert app.types() == ["ping", "ping"]
-        asked = asyncio.ensure_future(app.bridge.probe())
+        probe = asyncio.ensure_future(app.bridge.probe())
         await asyncio.sleep(0)
         app.bridge.on_close(1000, "")
-        assert await asked is False
+        assert await probe is False
         assert app.wire.closed == []
 
     within(scenario)

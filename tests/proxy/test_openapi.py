@@ -20,14 +20,14 @@ def test_a_fuzzer_finds_no_difference_between_the_description_and_the_server(tmp
     if not FUZZER.exists():
         reason = "schemathesis is not installed (Python package schemathesis)"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    given = {
+    variables = {
         "OPENCLAW_PROXY_APP_TOKEN": "fuzz",
         "OPENCLAW_PROXY_OPENCLAW_TOKEN": "other",
         "OPENCLAW_PROXY_AUDIT": "off",
         "OPENCLAW_PROXY_MAX_SESSIONS": "100000",
     }
     with (
-        mock.patch.dict(os.environ, given),
+        mock.patch.dict(os.environ, variables),
         process(OPENCLAW, "proxy", "--port", "0", stdout=subprocess.PIPE) as child,
     ):
         address = read_line(child, READY_WAIT).decode().split()[-1]
@@ -50,5 +50,5 @@ def test_a_fuzzer_finds_no_difference_between_the_description_and_the_server(tmp
             ":memory:",
             "--no-color",
         ]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stdout[-6000:]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stdout[-6000:]

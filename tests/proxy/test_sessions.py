@@ -16,12 +16,12 @@ __all__ = ["one_redis", "proxies", "redis"]
 def test_a_session_is_registered_lent_and_deleted(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
-            made = await proxy.create(
+            created = await proxy.create(
                 device_id="device-1", device_name="desktop", app_version="1.0.0", chat_id="chat-1"
             )
-            id = made["mcpSessionId"]
-            assert made["bridge_url"] == proxy.bridge_url(id)
-            assert made["mcp_url"] == f"{proxy.address}/v1/mcp/{id}"
+            id = created["mcpSessionId"]
+            assert created["bridge_url"] == proxy.bridge_url(id)
+            assert created["mcp_url"] == f"{proxy.address}/v1/mcp/{id}"
             async with proxy.app(id) as app:
                 assert (await proxy.call(id))["structuredContent"] == {"echoed_text": "hello"}
                 deleted = await proxy.send("DELETE", f"/v1/chat/sessions/{id}")
@@ -133,11 +133,11 @@ def test_what_an_app_registered_is_shown_to_its_owner_unknown_fields_included(pr
             assert [entry["mcpSessionId"] for entry in listed] == [third, second, first]
             ours = (await proxy.send("GET", "/v1/chat/sessions?device_id=one")).json["sessions"]
             assert [entry["mcpSessionId"] for entry in ours] == [third, first]
-            shown = (await proxy.send("GET", f"/v1/chat/sessions/{first}")).json
-            assert shown["flavour"] == {"sweet": True}
-            assert shown["chat_id"] == "c"
-            assert shown["tools"] == [ECHO, HOLD]
-            assert shown["connected"] is False
+            session = (await proxy.send("GET", f"/v1/chat/sessions/{first}")).json
+            assert session["flavour"] == {"sweet": True}
+            assert session["chat_id"] == "c"
+            assert session["tools"] == [ECHO, HOLD]
+            assert session["connected"] is False
             async with proxy.app(first):
                 assert (await proxy.send("GET", f"/v1/chat/sessions/{first}")).json["connected"] is True
 
@@ -163,11 +163,11 @@ def test_a_session_expires_when_unused_and_a_bridge_keeps_it(proxies: Start) -> 
     async def main() -> None:
         async with proxies(session_ttl=1.0) as proxy:
             left = (await proxy.create())["mcpSessionId"]
-            kept = (await proxy.create())["mcpSessionId"]
-            async with proxy.app(kept):
+            id = (await proxy.create())["mcpSessionId"]
+            async with proxy.app(id):
                 await asyncio.sleep(1.5)  # nothing tells of an expiry, and asking would renew it
                 assert (await proxy.send("POST", f"/v1/mcp/{left}", {})).status == 404
-                assert (await proxy.call(kept))["isError"] is False
+                assert (await proxy.call(id))["isError"] is False
 
     asyncio.run(main())
 
@@ -186,7 +186,7 @@ def test_bodies_that_are_no_json_objects_are_refused(proxies: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         b'{"x": 1e400}',
         b'{"x": ' + b"7" * 5000 + b"}",
@@ -196,15 +196,15 @@ def test_bodies_that_are_no_json_objects_are_refused(proxies: Start) -> None:
         b'{"tools": [{"name": "x", "input_schema": {"type": "object", "title": "\xff"}}]}',
     ],
 )
-def test_what_could_not_be_shown_again_is_refused(proxies: Start, said: bytes) -> None:
+def test_what_could_not_be_shown_again_is_refused(proxies: Start, body: bytes) -> None:
     async def main() -> None:
         async with proxies() as proxy:
-            refused = await proxy.send("POST", "/v1/chat/sessions", said)
+            refused = await proxy.send("POST", "/v1/chat/sessions", body)
             assert refused.status in (400, 422)
             assert refused.json["detail"]
             id = (await proxy.create())["mcpSessionId"]
-            if b"tools" in said:
-                again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", said)
+            if b"tools" in body:
+                again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", body)
                 assert again.status == refused.status
             assert len((await proxy.send("GET", "/v1/chat/sessions")).json["sessions"]) == 1
 
@@ -215,7 +215,7 @@ def nested(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
-SAID = {
+BODIES = {
     "about": '{"x": %s}',
     "_meta": '{"tools": [{"name": "x", "_meta": {"a": %s}}]}',
     "annotations": '{"tools": [{"name": "x", "annotations": {"a": %s}}]}',
@@ -227,34 +227,34 @@ SAID = {
 
 
 @pytest.mark.parametrize("levels", [130, 500, 950])
-@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
-def test_json_nested_too_deeply_is_refused_at_every_entry_point(proxies: Start, said: str, levels: int) -> None:
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_json_nested_too_deeply_is_refused_at_every_entry_point(proxies: Start, body: str, levels: int) -> None:
     async def main() -> None:
         async with proxies() as proxy:
-            refused = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
+            refused = await proxy.send("POST", "/v1/chat/sessions", (body % nested(levels)).encode())
             assert (refused.status, "nested too deeply" in refused.json["detail"]) == (422, True)
-            created = await proxy.send("POST", "/v1/chat/sessions", (said % nested(100)).encode())
+            created = await proxy.send("POST", "/v1/chat/sessions", (body % nested(100)).encode())
             id = created.json["mcpSessionId"]
             assert (await proxy.send("GET", "/v1/chat/sessions")).status == 200
             assert (await proxy.send("GET", f"/v1/chat/sessions/{id}")).status == 200
-            if "tools" not in said:
+            if "tools" not in body:
                 return
-            again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", (said % nested(levels)).encode())
+            again = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", (body % nested(levels)).encode())
             assert (again.status, "nested too deeply" in again.json["detail"]) == (422, True)
             async with proxy.app(id) as app:
-                frame = said.replace("{", '{"type": "update_tools", ', 1) % nested(levels)
+                frame = body.replace("{", '{"type": "update_tools", ', 1) % nested(levels)
                 await app.socket.send(frame)
                 assert "nested too deeply" in (await soon(app.errors.get()))["reason"]
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("said", [SAID["about"], SAID["input_schema"]], ids=["about", "input_schema"])
-def test_no_session_breaks_the_list_of_all(proxies: Start, said: str) -> None:
+@pytest.mark.parametrize("body", [BODIES["about"], BODIES["input_schema"]], ids=["about", "input_schema"])
+def test_no_session_breaks_the_list_of_all(proxies: Start, body: str) -> None:
     async def main() -> None:
         async with proxies() as proxy:
             for levels in range(880, 985):  # somewhere here the stack ends
-                created = await proxy.send("POST", "/v1/chat/sessions", (said % nested(levels)).encode())
+                created = await proxy.send("POST", "/v1/chat/sessions", (body % nested(levels)).encode())
                 assert created.status != 500, levels
                 assert (await proxy.send("GET", "/v1/chat/sessions")).status == 200, levels
 
@@ -292,7 +292,7 @@ def test_an_app_token_has_so_many_sessions_and_no_more(proxies: Start) -> None:
 
 
 def test_sessions_that_are_none_are_not_counted(proxies: Start) -> None:
-    """What is counted is kept, under a name that whoever asks has made up: each would be told to wait otherwise."""
+    """What is counted is kept, under a name the client has made up: each would be asked to wait otherwise."""
 
     async def main() -> None:
         async with proxies(session_rate=limits.parse_rate("1/h:2")) as proxy:
@@ -376,11 +376,11 @@ def test_arguments_are_checked_before_the_app_is_bothered_unless_it_says_no(prox
 def test_the_urls_are_the_ones_the_asker_can_reach(proxies: Start) -> None:
     async def main() -> None:
         async with proxies() as proxy:
-            made = await proxy.send("POST", "/v1/chat/sessions", {}, X_Forwarded_Proto="https")
-            assert made.json["mcp_url"].startswith("https://127.0.0.1:")
-            assert made.json["bridge_url"].startswith("wss://127.0.0.1:")
+            created = await proxy.send("POST", "/v1/chat/sessions", {}, X_Forwarded_Proto="https")
+            assert created.json["mcp_url"].startswith("https://127.0.0.1:")
+            assert created.json["bridge_url"].startswith("wss://127.0.0.1:")
         async with proxies(public_url="https://proxy.example.com/base") as proxy:
-            made = await proxy.send("POST", "/v1/chat/sessions", {})
-            assert made.json["mcp_url"].startswith("https://proxy.example.com/base/v1/mcp/")
+            created = await proxy.send("POST", "/v1/chat/sessions", {})
+            assert created.json["mcp_url"].startswith("https://proxy.example.com/base/v1/mcp/")
 
     asyncio.run(main())

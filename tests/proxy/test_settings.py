@@ -20,8 +20,8 @@ HARMFUL = {
 }
 
 
-def beside(folder: Path, **said: str) -> Path:
-    (folder / ".env").write_text("".join(f"OPENCLAW_PROXY_{name}={value}\n" for name, value in said.items()))
+def beside(folder: Path, **settings: str) -> Path:
+    (folder / ".env").write_text("".join(f"OPENCLAW_PROXY_{name}={value}\n" for name, value in settings.items()))
     return folder
 
 
@@ -51,7 +51,7 @@ def test_a_file_beside_may_say_what_keeps_others_out(tmp_path: Path) -> None:
     settings = read_settings({"UNRELATED": "x"}, folder=folder)
     assert (settings.app_token, settings.mcp_token, settings.server_url) == ("a", "b", "http://127.0.0.1:9")
     assert (settings.session_ttl, settings.tool_timeout) == (7.0, 8.0)
-    assert read_settings({}).server_url == DEFAULT_URL, "nobody says where to look"
+    assert read_settings({}).server_url == DEFAULT_URL, "no setting says where to look"
 
 
 @pytest.mark.parametrize("token", ["APP_TOKEN", "OPENCLAW_TOKEN"])

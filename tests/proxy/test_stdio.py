@@ -32,7 +32,7 @@ async def receive(server: StdioServer) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def lent(**settings: Any) -> AsyncIterator[tuple[Proxy, str, App]]:
+async def open_app(**settings: Any) -> AsyncIterator[tuple[Proxy, str, App]]:
     async with proxy(**settings) as at:
         id = await opened(at)
         async with at.app(id) as app:
@@ -41,7 +41,7 @@ async def lent(**settings: Any) -> AsyncIterator[tuple[Proxy, str, App]]:
 
 def test_initialize_is_answered_and_the_tools_are_listed_and_called() -> None:
     async def main() -> None:
-        async with lent() as (at, id, _), forwarder(at, "--session", id) as server:
+        async with open_app() as (at, id, _), forwarder(at, "--session", id) as server:
             hello = await ask(server, "initialize", INITIALIZE)
             assert hello["result"]["capabilities"]["tools"] == {"listChanged": True}
             server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -58,7 +58,7 @@ def test_initialize_is_answered_and_the_tools_are_listed_and_called() -> None:
 
 def test_the_session_is_named_by_initialize_the_environment_or_a_device() -> None:
     async def main() -> None:
-        async with lent() as (at, id, _):
+        async with open_app() as (at, id, _):
             call = {"name": "echo_text", "arguments": {"text": "x"}}
             async with forwarder(at) as server:
                 await ask(server, "initialize", {**INITIALIZE, "mcpSessionId": id})
@@ -77,7 +77,7 @@ def test_the_session_is_named_by_initialize_the_environment_or_a_device() -> Non
 
 def test_progress_cancellation_and_list_changes_pass_through() -> None:
     async def main() -> None:
-        async with lent() as (at, id, app), forwarder(at, "--session", id) as server:
+        async with open_app() as (at, id, app), forwarder(at, "--session", id) as server:
             await ask(server, "initialize", INITIALIZE)
             await ask(server, "tools/list")
             params = {"name": "hold", "arguments": {}, "_meta": {"progressToken": "tok"}}
@@ -162,7 +162,7 @@ def test_an_address_without_a_proxy_is_reported() -> None:
 
 def test_a_large_result_comes_through_the_pipe() -> None:
     async def main() -> None:
-        async with lent() as (at, id, app), forwarder(at, "--session", id) as server:
+        async with open_app() as (at, id, app), forwarder(at, "--session", id) as server:
             server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "hold"}})
             await app.result(await app.holding(), "x" * 15_000_000)
             assert len(text_of((await receive(server))["result"])) == 15_000_000

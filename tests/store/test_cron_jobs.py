@@ -49,18 +49,18 @@ def entry(firing: JobFiring, status: str = "ok") -> dict[str, object]:
 def test_of_several_processes_one_claims_a_due_job(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as first, open_store(where) as second:
-            books = SqlCronJobRepository(first), SqlCronJobRepository(second)
+            repositories = SqlCronJobRepository(first), SqlCronJobRepository(second)
             for n in range(40):
-                await books[0].add(job(f"j{n}", n), max_jobs=100)
-            claims = await asyncio.gather(*(books[n % 2].claim(19, limit=7, plan=later) for n in range(8)))
-            taken = [one.firing.job.id for claim in claims for one in claim]
-            assert sorted(taken) == sorted(f"j{n}" for n in range(20))
-            assert await books[1].next_due() == 20
-            found = await books[1].get("j3")
+                await repositories[0].add(job(f"j{n}", n), max_jobs=100)
+            claims = await asyncio.gather(*(repositories[n % 2].claim(19, limit=7, plan=later) for n in range(8)))
+            ids = [one.firing.job.id for claim in claims for one in claim]
+            assert sorted(ids) == sorted(f"j{n}" for n in range(20))
+            assert await repositories[1].next_due() == 20
+            found = await repositories[1].get("j3")
             assert found is not None
             assert (found.state.next_run_at_ms, found.state.running_at_ms) == (1019, 19)
-            assert await books[0].reserve("j3", "manual", 20, manual=True, note=None) is None  # it runs
-            assert not await books[0].adopt()  # everybody is alive
+            assert await repositories[0].reserve("j3", "manual", 20, manual=True, note=None) is None  # it runs
+            assert not await repositories[0].adopt()  # every process is alive
 
     asyncio.run(scenario())
 
@@ -79,11 +79,11 @@ def test_what_a_process_left_is_taken_over_once_and_its_own_end_comes_too_late(w
                 await SqlCronJobRepository(third).finish(
                     firing, FiringOutcome(entry=entry(firing), change_job=lambda j: j)
                 )
-            done = await SqlCronJobRepository(second).finish(
+            result = await SqlCronJobRepository(second).finish(
                 firing, FiringOutcome(entry=entry(firing), change_job=lambda j: replace_job(j, last_run_status="ok"))
             )
-            assert done is not None
-            assert (done.running, done.state.running_at_ms, done.state.last_run_status) == (None, None, "ok")
+            assert result is not None
+            assert (result.running, result.state.running_at_ms, result.state.last_run_status) == (None, None, "ok")
 
     asyncio.run(scenario())
 
@@ -151,11 +151,11 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
             assert await repository.read_log(JobLogQuery()) == ([], 0)
             assert await repository.next_due() == 1  # nothing was taken
             broken = None
-            taken = {
+            ids = {
                 one.firing.job.id: one
                 for one in await repository.claim(5, limit=10, plan=later, instant_outcome=at_once)
             }
-            assert {name for name, one in taken.items() if one.outcome is None} == {"agent"}
+            assert {name for name, one in ids.items() if one.outcome is None} == {"agent"}
             entries, total = await repository.read_log(JobLogQuery())
             assert {line["jobId"]: line.get("nextRunAtMs") for line in entries} == {
                 "again": 1005, "broken": 1005, "once": None,
@@ -172,8 +172,8 @@ def test_what_needs_nobody_is_claimed_and_ended_in_one_commit(where: str) -> Non
                 RunRequest(run_id="r", session=new, message="hi", options=OWNERS)
             )
             assert admission.claim is not None
-            told = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
-            assert told == ["tick again", "tick broken", "tick once"]
+            texts = sorted(re.findall("tick [a-z]+", admission.claim.prompt))
+            assert texts == ["tick again", "tick broken", "tick once"]
 
     asyncio.run(scenario())
 

@@ -35,21 +35,21 @@ def test_a_letter_is_kept_once_and_its_bytes_until_it_is_sent(where: str) -> Non
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlOutbox(store)
-            kept, fresh = await repository.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
+            stored, fresh = await repository.put(mail("k" * 1000, session="agent:main:main", origin="tool", poll=POLL))
             again, second = await repository.put(mail("k" * 1000))
-            assert (fresh, second, again.uid) == (True, False, kept.uid)
-            found = await repository.get(kept.uid)
+            assert (fresh, second, again.uid) == (True, False, stored.uid)
+            found = await repository.get(stored.uid)
             assert found is not None
-            assert (found.address, found.parts, found.poll) == (HERE, kept.parts, POLL)
+            assert (found.address, found.parts, found.poll) == (HERE, stored.parts, POLL)
             sent = msgspec.structs.replace(found, status="sent", receipts=(DeliveryReceipt(message_id="1", at=2),))
             await repository.update(sent)
-            found = await repository.get(kept.uid)
+            found = await repository.get(stored.uid)
             assert found is not None
             assert (found.status, found.receipts) == ("sent", sent.receipts)
             assert (found.parts[0].text, found.parts[0].attachments[0].data) == ("hi", None)
-            assert [one.uid for one in await repository.list_direct_sends("agent:main:main", since=0)] == [kept.uid]
+            assert [one.uid for one in await repository.list_direct_sends("agent:main:main", since=0)] == [stored.uid]
             assert await repository.list_direct_sends("agent:main:main", since=now_ms() + 1000) == []
-            assert not await repository.drop(kept.uid)
+            assert not await repository.drop(stored.uid)
             assert await repository.prune(before=now_ms() + 1000) == 1
 
     asyncio.run(scenario())
@@ -83,9 +83,9 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlInbox(store)
-            came = await asyncio.gather(*(repository.add(received(str(n))) for n in [*range(300), *range(300)]))
-            assert [one is None for one in came] == [False] * 300 + [True] * 300
-            assert [one.message.id for one in came if one is not None] == [str(n) for n in range(300)]
+            added = await asyncio.gather(*(repository.add(received(str(n))) for n in [*range(300), *range(300)]))
+            assert [one is None for one in added] == [False] * 300 + [True] * 300
+            assert [one.message.id for one in added if one is not None] == [str(n) for n in range(300)]
             pending = await repository.pending(after=0)
             assert [one.message.id for one in pending] == [str(n) for n in range(300)]
             await repository.link_run(pending[0].id, run_id="r", session="s")
@@ -99,7 +99,7 @@ def test_an_arrival_is_new_once_and_owed_until_it_is_done(where: str) -> None:
     asyncio.run(scenario())
 
 
-def test_people_wait_with_a_code_and_are_let_in(where: str) -> None:
+def test_people_wait_with_a_code_and_are_approved(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
             repository = SqlSenderApprovalRepository(store)
@@ -144,12 +144,12 @@ def test_local_conversations_are_made_at_first_use(where: str) -> None:
             elsewhere, fresh = await repository.add(note("other", "1", conversation="d"))
             assert fresh
             await repository.add(note("two", "2", thread="t"))
-            assert [seen.text for seen in await repository.read("a", "c", limit=9)] == ["one", "two"]
-            assert [seen.text for seen in await repository.read("a", "c", limit=9, thread="t")] == ["two"]
+            assert [message.text for message in await repository.read("a", "c", limit=9)] == ["one", "two"]
+            assert [message.text for message in await repository.read("a", "c", limit=9, thread="t")] == ["two"]
             assert [file.data for file in await repository.files("a", "c", first.id)] == [b"\0\1"]
 
-            def pinned(seen: StoredMessage) -> StoredMessage:
-                return msgspec.structs.replace(seen, pinned=True)
+            def pinned(message: StoredMessage) -> StoredMessage:
+                return msgspec.structs.replace(message, pinned=True)
 
             assert await repository.change("a", "d", first.id, pinned) is None
             changed = await repository.change("a", "c", first.id, pinned)
@@ -188,14 +188,14 @@ def test_batched_writes_fail_together_and_the_next_ones_do_not(where: str) -> No
 def test_a_batched_write_is_answered_whatever_else_the_loop_cancels(where: str) -> None:
     async def scenario() -> None:
         async with open_store(where) as store:
-            begun, go_on = threading.Event(), threading.Event()
+            started, go_on = threading.Event(), threading.Event()
 
             def hold(_connection: object) -> None:
-                begun.set()
+                started.set()
                 go_on.wait(20)
 
             holding = asyncio.ensure_future(store.write(hold))
-            await asyncio.to_thread(begun.wait, 20)
+            await asyncio.to_thread(started.wait, 20)
 
             def double(_connection: object, items: Sequence[int]) -> list[int]:
                 return [item * 2 for item in items]

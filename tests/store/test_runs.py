@@ -31,7 +31,7 @@ from openclaw_mcp.store.events import queue_events
 from openclaw_mcp.store.runs import SqlRunRepository
 from openclaw_mcp.store.sessions import SqlSessionRepository
 from openclaw_mcp.store.store import SqlStore, open_store
-from tests.store.test_store import DONE, asking, said
+from tests.store.test_store import OUTCOME, asking, draft
 
 KEY = "agent:main:a"
 GROUP = "agent:main:local:group:#g"
@@ -65,11 +65,11 @@ async def going(repository: SqlRunRepository, *waiting: RunRequest) -> AsyncIter
 
 
 async def finished(
-    repository: SqlRunRepository, run_id: str, outcome: RunOutcome = DONE, *, go_on: bool = True
+    repository: SqlRunRepository, run_id: str, outcome: RunOutcome = OUTCOME, *, go_on: bool = True
 ) -> FinishedRun:
-    done = await repository.finish(run_id, outcome, claim_next=go_on)
-    assert done is not None
-    return done
+    result = await repository.finish(run_id, outcome, claim_next=go_on)
+    assert result is not None
+    return result
 
 
 async def next_of(repository: SqlRunRepository, run_id: str) -> RunClaim:
@@ -145,7 +145,7 @@ def test_what_several_people_wrote_is_not_answered_together(
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         async with going(
             repository,
-            *(asking(f"r{n}", options=msgspec.convert(given, RunOptions)) for n, given in enumerate(options)),
+            *(asking(f"r{n}", options=msgspec.convert(fields, RunOptions)) for n, fields in enumerate(options)),
         ):
             found, last = list[list[str]](), "first"
             while (following := (await finished(repository, last)).next) is not None:
@@ -258,8 +258,8 @@ def test_a_sweep_takes_up_what_waits_where_nothing_goes_and_leaves_the_living_al
             claims, cut = await SqlRunRepository(other).sweep()
             assert [(claim.run.run_id, claim.run.owner) for claim in claims] == [("r1", other.instance)]
             assert cut == []
-            assert await repository.append_messages("r1", [said("late")]) == ()  # not ours
-            assert await repository.finish("r1", DONE) is None
+            assert await repository.append_messages("r1", [draft("late")]) == ()  # not ours
+            assert await repository.finish("r1", OUTCOME) is None
 
     on(where, scenario)
 
@@ -298,19 +298,19 @@ EMPTY = Attachment(mime_type="text/plain")
 def test_attachments_come_with_the_run_at_once_and_after_waiting(where: str) -> None:
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         files = (PICTURE, EMPTY, PICTURE)
-        kept = [("image/png", "a.png", b"\0\1"), ("text/plain", None, b""), ("image/png", "a.png", b"\0\1")]
+        expected = [("image/png", "a.png", b"\0\1"), ("text/plain", None, b""), ("image/png", "a.png", b"\0\1")]
         at_once = (await repository.admit(asking("first", attachments=files))).claim
         assert at_once is not None
-        assert [(one.mime_type, one.name, one.data) for one in at_once.attachments] == kept
+        assert [(one.mime_type, one.name, one.data) for one in at_once.attachments] == expected
         assert [one.size_bytes for one in at_once.run.attachments] == [2, 0, 2]
-        (shown,) = [message.body["attachments"] for message in at_once.messages]
-        assert [(one["mimeType"], one["sizeBytes"], one.get("fileName")) for one in shown] == [
+        (attachments,) = [message.body["attachments"] for message in at_once.messages]
+        assert [(one["mimeType"], one["sizeBytes"], one.get("fileName")) for one in attachments] == [
             ("image/png", 2, "a.png"), ("text/plain", 0, None), ("image/png", 2, "a.png"),
         ]  # fmt: skip
         await repository.admit(asking("r1", message="", attachments=files[:1]))
         await repository.admit(asking("r2", message="2", attachments=files[1:]))
         later = await next_of(repository, "first")
-        assert [(one.mime_type, one.name, one.data) for one in later.attachments] == kept
+        assert [(one.mime_type, one.name, one.data) for one in later.attachments] == expected
         assert later.prompt == "2"  # a message without words adds none
 
     on(where, scenario)
@@ -337,20 +337,20 @@ ENDS: list[tuple[RunStatus, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "reason", "shown"), ENDS)
+@pytest.mark.parametrize(("status", "reason", "session_status"), ENDS)
 def test_how_a_run_ended_is_told_of_it_and_of_its_session(
-    here: str, status: RunStatus, reason: str, shown: str
+    here: str, status: RunStatus, reason: str, session_status: str
 ) -> None:
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         await repository.admit(asking("r1"))
-        done = await finished(
+        result = await finished(
             repository, "r1", RunOutcome(status=status, stop_reason=reason, error="why", result=RunResult(text="x"))
         )
-        assert (done.run.status, done.run.stop_reason, done.run.error) == (status, reason, "why")
-        assert (done.run.result, done.run.is_over) == (RunResult(text="x"), True)
-        assert (done.session.status, done.session.run_ended_at) == (shown, done.run.ended_at)
-        assert await repository.get("r1") == done.run
-        assert done.messages == ()
+        assert (result.run.status, result.run.stop_reason, result.run.error) == (status, reason, "why")
+        assert (result.run.result, result.run.is_over) == (RunResult(text="x"), True)
+        assert (result.session.status, result.session.run_ended_at) == (session_status, result.run.ended_at)
+        assert await repository.get("r1") == result.run
+        assert result.messages == ()
 
     on(here, scenario)
 
@@ -360,10 +360,10 @@ def test_a_session_adds_up_what_its_runs_used_and_keeps_who_answered_last(where:
         async def end(run_id: str, result: RunResult, resume: str | None = None) -> Session:
             await repository.admit(asking(run_id))
             outcome = RunOutcome(status="ok", stop_reason="stop", result=result, resume=resume)
-            done = await finished(repository, run_id, outcome)
-            assert done.run.result == result
-            assert await SqlSessionRepository(store).get(KEY) == done.session
-            return done.session
+            reply = await finished(repository, run_id, outcome)
+            assert reply.run.result == result
+            assert await SqlSessionRepository(store).get(KEY) == reply.session
+            return reply.session
 
         used = await end(
             "r1", RunResult(usage=RunUsage(input=1, output=10), provider="p", model="m"), resume="thread-1"
@@ -388,13 +388,13 @@ def test_what_a_run_said_is_told_in_order_and_nothing_of_others(where: str) -> N
         noted = await repository.append_messages("first", [answer("one", "first"), answer("two", "first")])
         assert [message.body["content"] for message in noted] == ["one", "two"]
         drafts = (answer("three", "first"),)
-        done = await finished(repository, "first", RunOutcome(status="ok", stop_reason="stop", drafts=drafts))
-        assert [message.body["content"] for message in done.messages] == ["three"]
+        result = await finished(repository, "first", RunOutcome(status="ok", stop_reason="stop", drafts=drafts))
+        assert [message.body["content"] for message in result.messages] == ["three"]
         await repository.admit(asking("second"))
         await finished(
             repository, "second", RunOutcome(status="ok", stop_reason="stop", drafts=(answer("four", "second"),))
         )
-        assert [message.body["content"] for message in await repository.answer_messages(done.run)] == [
+        assert [message.body["content"] for message in await repository.answer_messages(result.run)] == [
             "one",
             "two",
             "three",
@@ -419,7 +419,7 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "options", "told", "marks"),
+    ("key", "options", "texts", "marks"),
     [
         (KEY, {"grant": {"owner": True}}, ["for the owner"], {None}),
         (KEY, {"grant": {"owner": False}}, ["for the owner", "for others"], {None}),
@@ -431,8 +431,8 @@ def test_of_a_run_that_said_very_much_the_end_is_told(here: str) -> None:
         (GROUP, {}, ["for others"], {None}),
     ],
 )
-def test_a_run_hears_first_what_the_house_has_to_tell_it(
-    here: str, key: str, options: Json, told: list[str], marks: set[object]
+def test_a_prompt_begins_with_what_the_gateway_has_to_report(
+    here: str, key: str, options: Json, texts: list[str], marks: set[object]
 ) -> None:
     async def scenario(store: SqlStore, repository: SqlRunRepository) -> None:
         events = [
@@ -446,7 +446,7 @@ def test_a_run_hears_first_what_the_house_has_to_tell_it(
             )
         ).claim
         assert claim is not None
-        lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in told]
+        lines = [f"System: [2027-01-01 10:00:00 UTC] {text}" for text in texts]
         assert claim.prompt == "\n\n".join([*lines, "hello"])
         assert [message.body["content"] for message in claim.messages] == [*lines, "hello"]
         assert {message.body.get("forOwner") for message in claim.messages} == marks

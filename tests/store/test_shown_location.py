@@ -1,4 +1,4 @@
-"""Where the store is, as others are told it: no more than host and database."""
+"""Where the store is, as messages name it: no more than host and database."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from openclaw_mcp.store.engine import redact_location
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "redacted"),
     [
         ("postgresql://h/db", "postgresql://h/db"),
         ("postgresql://me@h:5433/db", "postgresql://h:5433/db"),
@@ -19,5 +19,5 @@ from openclaw_mcp.store.engine import redact_location
         ("/home/me/.openclaw/openclaw.db", "/home/me/.openclaw/openclaw.db"),
     ],
 )
-def test_no_password_is_told_wherever_it_stands(where: str, told: str) -> None:
-    assert redact_location(where) == told
+def test_no_password_is_told_wherever_it_stands(where: str, redacted: str) -> None:
+    assert redact_location(where) == redacted

@@ -40,8 +40,8 @@ def test_sub_agents_are_found_by_who_sent_them_and_by_what_is_still_to_do(where:
             assert await repository.get("agent:main:subagent:a") == child("a", label="first")
             assert [each.run_id for each in await repository.children("agent:main:main")] == ["a", "b"]
             end: dict[str, Any] = {"ended_at": 5, "outcome": "ok", "delivery": "delivered"}
-            done = await repository.change("agent:main:subagent:a", **end)
-            assert done == child("a", label="first", **end)
+            result = await repository.change("agent:main:subagent:a", **end)
+            assert result == child("a", label="first", **end)
             assert [each.run_id for each in await repository.list_awaiting_delivery()] == ["b", "c"]
             assert [each.run_id for each in await repository.list_announced_since(5)] == ["a"]
             assert await repository.list_announced_since(6) == []
@@ -68,8 +68,8 @@ def test_tasks_come_in_pages_those_active_last_first(where: str) -> None:
             for name, more in rows.items():
                 await repository.put(child(name, **more))
 
-            async def page(**asked: Any) -> list[str]:
-                return [each.run_id for _, each in await repository.page(SubagentQuery(**asked))]
+            async def page(**query: Any) -> list[str]:
+                return [each.run_id for _, each in await repository.page(SubagentQuery(**query))]
 
             everything = ["c", "a", "d_e", "dxe", "b"]
             assert await page() == everything
@@ -97,8 +97,8 @@ def test_records_are_found_by_every_question_and_old_ones_go(where: str, monkeyp
             await audit.add([called("one"), denied, elsewhere])
             await audit.add([called("x" * 900, rule="y" * 9000, session=None, source=None)])
 
-            async def tools(**asked: Any) -> list[str]:
-                return [record["tool"] for record in await audit.find(AuditQuery(**asked))]
+            async def tools(**query: Any) -> list[str]:
+                return [record["tool"] for record in await audit.find(AuditQuery(**query))]
 
             assert (await tools())[1:] == ["one", "two", "one"]  # the newest first, and no other kind of record
             assert await tools(tool="two") == ["two"]

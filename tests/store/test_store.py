@@ -39,7 +39,7 @@ def new(name: str, **more: str) -> NewSession:
     return NewSession(key=f"agent:main:{name}", agent_id="main", classification="custom", **more)  # type: ignore[arg-type]
 
 
-def said(text: str) -> MessageDraft:
+def draft(text: str) -> MessageDraft:
     return MessageDraft(role="user", body={"role": "user", "content": text}, text=text)
 
 
@@ -47,14 +47,14 @@ def asking(run_id: str, name: str = "a", message: str = "hello", **more: object)
     return RunRequest(run_id=run_id, session=new(name), message=message, **more)  # type: ignore[arg-type]
 
 
-DONE = RunOutcome(status="ok", stop_reason="stop", result=RunResult(text="hi"))
+OUTCOME = RunOutcome(status="ok", stop_reason="stop", result=RunResult(text="hi"))
 
 
 def test_what_was_written_is_there_after_reopening(where: str) -> None:
     async def write() -> None:
         async with open_store(where) as store:
             await SqlSessionRepository(store).create(new("a", label="Mine"))
-            await SqlSessionRepository(store).append("agent:main:a", [said("one"), said("two")])
+            await SqlSessionRepository(store).append("agent:main:a", [draft("one"), draft("two")])
             await SqlIdempotencyRepository(store).put_if_absent("sessions.create", "k", {"n": 1})
             await SqlDeviceRepository(store).put("d1", {"name": "phone"})
             await SqlNodeRepository(store).put("n1", {"name": "laptop"})
@@ -85,7 +85,7 @@ def test_many_writes_share_one_fsync_and_one_bad_one_spoils_none(where: str) -> 
             repository = SqlSessionRepository(store)
             await repository.create(new("a", label="taken"))
             before = store.commits
-            writes = [repository.append("agent:main:a", [said(str(n))]) for n in range(100)]
+            writes = [repository.append("agent:main:a", [draft(str(n))]) for n in range(100)]
             clash = repository.create(new("b", label="taken"))
             results = await asyncio.gather(*writes, clash, return_exceptions=True)
             assert isinstance(results[-1], RpcError)
@@ -105,18 +105,18 @@ def test_pages_go_on_where_the_last_one_ended(where: str) -> None:
             for n in range(25):
                 await repository.create(new(f"s{n}"))
             await repository.patch("agent:main:s3", {"archived": True}, {})
-            seen: list[str] = []
+            keys: list[str] = []
             after = None
             while True:
                 page = await repository.page(SessionQuery(limit=10, after=after))
                 assert page.total == 24
                 if not page.sessions:
                     break
-                seen += [s.key for s in page.sessions]
+                keys += [s.key for s in page.sessions]
                 after = (page.sessions[-1].updated_at, page.sessions[-1].position)
-            assert len(seen) == len(set(seen)) == 24
+            assert len(keys) == len(set(keys)) == 24
             by_offset = await repository.page(SessionQuery(limit=10, offset=10))
-            assert [s.key for s in by_offset.sessions] == seen[10:20]
+            assert [s.key for s in by_offset.sessions] == keys[10:20]
             assert (await repository.page(SessionQuery(archived=True))).total == 1
             assert (await repository.page(SessionQuery(search="S1"))).total == 11
             assert await repository.delete("agent:main:s4", transcript=True)
@@ -131,8 +131,8 @@ def test_search_finds_words_and_takes_no_orders_from_the_query(where: str) -> No
             repository = SqlSessionRepository(store)
             await repository.create(new("a"))
             await repository.create(new("b"))
-            await repository.append("agent:main:a", [said("The quick brown fox"), said("nothing here")])
-            await repository.append("agent:main:b", [said("a slow fox, \0 quickly painted")])
+            await repository.append("agent:main:a", [draft("The quick brown fox"), draft("nothing here")])
+            await repository.append("agent:main:b", [draft("a slow fox, \0 quickly painted")])
 
             async def keys(query: str, **more: object) -> set[str]:
                 options: dict[str, object] = {"keys": None, "agent_id": None, "limit": 10, **more}
@@ -163,14 +163,14 @@ def test_a_run_is_admitted_once_and_goes_alone(where: str) -> None:
             waits = await there.admit(asking("r2", mode="followup"))
             assert waits.claim is None
             assert waits.blocking_run is not None
-            assert await there.finish("r1", DONE) is None  # not theirs to end
-            done = await here.finish("r1", DONE)
-            assert done is not None
-            assert done.next is not None
-            assert done.next.run.run_id == "r2"
+            assert await there.finish("r1", OUTCOME) is None  # not theirs to end
+            result = await here.finish("r1", OUTCOME)
+            assert result is not None
+            assert result.next is not None
+            assert result.next.run.run_id == "r2"
             history = await SqlSessionRepository(store).history("agent:main:a", limit=10)
             assert [m.idempotency_key for m in history.messages] == ["r1:user", "r2:user"]
-            assert await here.finish("r1", DONE) is None  # once
+            assert await here.finish("r1", OUTCOME) is None  # once
 
     asyncio.run(scenario())
 
@@ -182,15 +182,15 @@ def test_messages_that_may_be_answered_together_are(where: str) -> None:
             await repository.admit(asking("r1"))
             for name, mode in (("r2", "collect"), ("r3", "collect"), ("r4", "followup")):
                 await repository.admit(asking(name, message=name, mode=mode))
-            done = await repository.finish("r1", DONE)
-            assert done is not None
-            assert done.next is not None
-            assert (done.next.run.run_id, done.next.prompt) == ("r3", "r2\n\nr3")
-            assert [(r.run_id, r.status, r.merged_into) for r in done.next.merged] == [("r2", "ok", "r3")]
-            done = await repository.finish("r3", DONE)
-            assert done is not None
-            assert done.next is not None
-            assert done.next.run.run_id == "r4"
+            result = await repository.finish("r1", OUTCOME)
+            assert result is not None
+            assert result.next is not None
+            assert (result.next.run.run_id, result.next.prompt) == ("r3", "r2\n\nr3")
+            assert [(r.run_id, r.status, r.merged_into) for r in result.next.merged] == [("r2", "ok", "r3")]
+            result = await repository.finish("r3", OUTCOME)
+            assert result is not None
+            assert result.next is not None
+            assert result.next.run.run_id == "r4"
 
     asyncio.run(scenario())
 
@@ -291,7 +291,7 @@ def test_a_damaged_database_stops_the_start_and_is_left_alone(tmp_path: Path, ha
         async with open_store(str(path)) as store:
             await SqlSessionRepository(store).create(new("a"))
             for _ in range(20):
-                await SqlSessionRepository(store).append("agent:main:a", [said("word " * 500)])
+                await SqlSessionRepository(store).append("agent:main:a", [draft("word " * 500)])
 
     asyncio.run(fill())
     with closing(sqlite3.connect(path)) as plain:
@@ -316,24 +316,24 @@ import asyncio, resource, sys
 from openclaw_mcp.core.errors import StoreFull
 from openclaw_mcp.store.store import open_store
 from openclaw_mcp.store.sessions import SqlSessionRepository
-from tests.store.test_store import new, said
+from tests.store.test_store import draft, new
 async def main():
     async with open_store(sys.argv[1]) as store:
         book = SqlSessionRepository(store)
         await book.create(new("a"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        kept = 0
+        stored = 0
         try:
             while True:
-                await book.append("agent:main:a", [said("x" * 20_000)])
-                kept += 1
+                await book.append("agent:main:a", [draft("x" * 20_000)])
+                stored += 1
         except StoreFull as exc:
-            print(kept, flush=True)
+            print(stored, flush=True)
             print(exc, flush=True)
         page = await book.history("agent:main:a", limit=1000)
-        assert page.total == kept, (page.total, kept)
+        assert page.total == stored, (page.total, stored)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        await book.append("agent:main:a", [said("room again")])
+        await book.append("agent:main:a", [draft("room again")])
 asyncio.run(main())
 """
 
@@ -345,14 +345,14 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
         [sys.executable, "-c", FILL_THE_DISK, str(path)], timeout=120, check=False, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
-    kept, message = ran.stdout.splitlines()
-    assert int(kept) > 5
+    count, message = ran.stdout.splitlines()
+    assert int(count) > 5
     assert "full" in message
     assert StoreFull.code == "store_full"
 
     async def read() -> None:
         async with open_store(str(path)) as store:
-            assert (await SqlSessionRepository(store).history("agent:main:a", limit=1)).total == int(kept) + 1
+            assert (await SqlSessionRepository(store).history("agent:main:a", limit=1)).total == int(count) + 1
 
     asyncio.run(read())
 
@@ -391,7 +391,7 @@ def test_an_error_of_the_database_repeats_nothing_that_was_written(tmp_path: Pat
                 )
             return str(caught.value)
 
-    told = asyncio.run(story())
+    message = asyncio.run(story())
 
-    assert "nowhere" in told
-    assert "my words" not in told
+    assert "nowhere" in message
+    assert "my words" not in message

@@ -22,23 +22,23 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    made = tmp_path / "x.sqlite"
-    with closing(sqlite3.connect(made)) as plain, plain:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as plain, plain:
         plain.execute("CREATE TABLE kept (name TEXT PRIMARY KEY)")
-    return made
+    return path
 
 
 @pytest.fixture
 def writer(file: Path) -> Iterator[Writer]:
     engine, readers = create_engines(str(file))
-    made = Writer(engine, location="the store")
-    yield made
-    made.close()
+    instance = Writer(engine, location="the store")
+    yield instance
+    instance.close()
     engine.dispose()
     readers.dispose()
 
 
-def kept(file: Path) -> set[str]:
+def stored_names(file: Path) -> set[str]:
     with closing(sqlite3.connect(file)) as plain:
         return {row[0] for row in plain.execute("SELECT name FROM kept")}
 
@@ -69,15 +69,15 @@ def within(scenario: Awaitable[None]) -> None:
 
 @asynccontextmanager
 async def held(writer: Writer) -> AsyncIterator[threading.Event]:
-    """The writer is at work until the event is set, or this is left; whatever comes meanwhile waits."""
-    begun, go_on = threading.Event(), threading.Event()
+    """The writer is at work until the event is set, or this is left; writes that come meanwhile wait."""
+    started, go_on = threading.Event(), threading.Event()
 
     def work(_: Connection) -> None:
-        begun.set()
+        started.set()
         go_on.wait(PATIENCE)
 
     first = asyncio.ensure_future(writer.write(work))
-    await asyncio.to_thread(begun.wait, PATIENCE)
+    await asyncio.to_thread(started.wait, PATIENCE)
     try:
         yield go_on
     finally:
@@ -99,7 +99,7 @@ def test_what_waits_shares_a_commit_up_to_so_many(writer: Writer, file: Path, co
         names = [str(n) for n in range(count)]
         assert await together(writer, *map(put, names)) == names
         assert writer.commits == 1 + commits  # and that of the one they waited for
-        assert kept(file) == set(names)
+        assert stored_names(file) == set(names)
 
     within(scenario())
 
@@ -142,18 +142,18 @@ def test_ones_own_fault_spoils_nobody_elses_work(
             results = await together(writer, *works)
             assert [result for result in results if isinstance(result, Exception)] == [error]
             assert (logged in caplog.text) if logged else (caplog.text == "")
-        assert kept(file) == {"a", "b"}
+        assert stored_names(file) == {"a", "b"}
 
     within(scenario())
 
 
 def test_only_who_shared_a_commit_with_anothers_fault_is_done_again(writer: Writer) -> None:
     async def scenario() -> None:
-        done: list[str] = []
+        calls: list[str] = []
 
         def noting(name: str, work: Callable[[Connection], Any]) -> Callable[[Connection], Any]:
             def noted(connection: Connection) -> Any:
-                done.append(name)
+                calls.append(name)
                 return work(connection)
 
             return noted
@@ -167,9 +167,9 @@ def test_only_who_shared_a_commit_with_anothers_fault_is_done_again(writer: Writ
             ({"c": put("c"), "trouble": nowhere}, ["c", "trouble"]),
             ({"trouble": nowhere}, ["trouble"]),
         ):
-            done.clear()
+            calls.clear()
             await together(writer, *(noting(name, work) for name, work in works.items()))
-            assert done == times
+            assert calls == times
 
     within(scenario())
 
@@ -179,13 +179,13 @@ def test_who_breaks_a_rule_of_the_tables_hears_of_it_alone(writer: Writer, file:
         first, again, other = await together(writer, put("a"), put("a"), put("b"))
         assert (first, other) == ("a", "b")
         assert isinstance(again, IntegrityError)
-        assert kept(file) == {"a", "b"}
+        assert stored_names(file) == {"a", "b"}
         assert writer.commits == 2
 
     within(scenario())
 
 
-def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file: Path) -> None:
+def test_where_the_database_fails_no_caller_gets_success(writer: Writer, file: Path) -> None:
     async def scenario() -> None:
         def nowhere(connection: Connection) -> None:
             connection.execute(text("INSERT INTO nowhere VALUES (1)"))
@@ -195,7 +195,7 @@ def test_where_the_database_fails_nobody_is_told_otherwise(writer: Writer, file:
         mine = ValueError("mine")
         results = await together(writer, put("a"), raising(mine), nowhere)
         assert [type(result) for result in results] == [OperationalError, ValueError, OperationalError]
-        assert (kept(file), writer.commits) == (set(), 2)
+        assert (stored_names(file), writer.commits) == (set(), 2)
         assert await writer.write(put("a")) == "a"  # and it goes on
 
     within(scenario())
@@ -235,7 +235,7 @@ def test_what_somebody_asked_who_has_left_is_done_all_the_same(writer: Writer, f
             leaving.cancel()
         assert await staying == "b"
         assert leaving.cancelled()
-        assert kept(file) == {"a", "b"}
+        assert stored_names(file) == {"a", "b"}
 
     within(scenario())
 
@@ -260,13 +260,13 @@ def test_each_loop_hears_of_its_own_and_one_that_has_closed_of_nothing(
             other.close()
         assert await mine == "mine"
         assert await asyncio.to_thread(lambda: asyncio.run(writer.write(put("third")))) == "third"
-        assert kept(file) == {"mine", "theirs", "third"}
+        assert stored_names(file) == {"mine", "theirs", "third"}
         assert "store: 1 writes done after their loop closed" in caplog.text
 
     within(scenario())
 
 
-def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writer: Writer, file: Path) -> None:
+def test_what_was_taken_is_written_before_the_writer_closes_and_nothing_after(writer: Writer, file: Path) -> None:
     async def scenario() -> None:
         async with held(writer) as go_on:
             waiting = asyncio.ensure_future(writer.write(put("a")))
@@ -277,7 +277,7 @@ def test_what_was_taken_is_written_before_the_door_closes_and_nothing_after(writ
         assert await waiting == "a"
         with pytest.raises(StoreBusy, match="The store is closing"):
             await writer.write(put("b"))
-        assert kept(file) == {"a"}
+        assert stored_names(file) == {"a"}
 
     within(scenario())
 
@@ -289,6 +289,6 @@ def test_a_broken_store_takes_nothing(writer: Writer, file: Path) -> None:
             await writer.write(put("a"))
         writer.fatal_error = None
         assert await writer.write(put("b")) == "b"
-        assert kept(file) == {"b"}
+        assert stored_names(file) == {"b"}
 
     within(scenario())

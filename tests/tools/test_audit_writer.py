@@ -59,7 +59,7 @@ def test_records_of_a_moment_share_one_write() -> None:
             for number in range(100):
                 queue.write(record(number))
             await trail.writing.wait()
-        assert [kept.tool for kept in trail.kept] == [f"t{number}" for number in range(100)]
+        assert [record.tool for record in trail.kept] == [f"t{number}" for number in range(100)]
 
     run(scenario())
 
@@ -73,7 +73,7 @@ def test_leaving_while_a_write_goes_writes_each_record_once() -> None:
             await trail.writing.wait()
             queue.write(record(2))
             asyncio.get_running_loop().call_later(0.05, trail.go_on.set)
-        assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
+        assert [record.tool for record in trail.kept] == ["t1", "t2"]
 
     run(scenario())
 
@@ -87,7 +87,7 @@ def test_a_disk_that_refuses_is_asked_again(monkeypatch: Any) -> None:
             queue.write(record(1))
             await trail.taken.wait()
             queue.write(record(2))
-        assert [kept.tool for kept in trail.kept] == ["t1", "t2"]
+        assert [record.tool for record in trail.kept] == ["t1", "t2"]
 
     run(scenario())
 
@@ -100,7 +100,7 @@ def test_a_writer_that_fails_unexpectedly_is_logged_and_goes_on(monkeypatch: Any
         async with AuditWriter(queue, trail):
             queue.write(record(1))
             await trail.taken.wait()
-        assert [kept.tool for kept in trail.kept] == ["t1"]
+        assert [record.tool for record in trail.kept] == ["t1"]
 
     run(scenario())
     assert "audit: writing records failed" in caplog.text

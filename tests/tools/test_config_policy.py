@@ -235,8 +235,8 @@ def test_an_mcp_client_sees_and_reaches_what_its_grant_leaves() -> None:
 
 
 def test_the_audit_names_caller_entry_point_and_deciding_step() -> None:
-    book: list[AuditRecord] = []
-    dispatcher, _ = make_dispatcher({"tools": {"deny": ["exec"]}}, "exec", "read", audit=book.append)
+    records: list[AuditRecord] = []
+    dispatcher, _ = make_dispatcher({"tools": {"deny": ["exec"]}}, "exec", "read", audit=records.append)
     caller = Caller(
         kind="operator", name="phone", scopes=frozenset({"*"}), session="agent:main:main", entry_point="rpc"
     )
@@ -245,44 +245,44 @@ def test_the_audit_names_caller_entry_point_and_deciding_step() -> None:
     with pytest.raises(ToolDenied):
         call(dispatcher, "exec", caller)
 
-    assert [(r.caller, r.entry_point, r.session, r.tool, r.step, r.outcome) for r in book] == [
+    assert [(r.caller, r.entry_point, r.session, r.tool, r.step, r.outcome) for r in records] == [
         ("operator phone", "rpc", "agent:main:main", "read", "default", "ok"),
         ("operator phone", "rpc", "agent:main:main", "exec", "global", "tool_denied"),
     ]
-    assert book[1].rule == "exec is refused by tools.deny, which names exec"
+    assert records[1].rule == "exec is refused by tools.deny, which names exec"
 
 
 def test_the_same_arguments_have_the_same_digest_and_others_another() -> None:
-    book: list[AuditRecord] = []
-    dispatcher, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"one key")
-    other, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"another key")
+    records: list[AuditRecord] = []
+    dispatcher, _ = make_dispatcher({}, "read", audit=records.append, digest_key=b"one key")
+    other, _ = make_dispatcher({}, "read", audit=records.append, digest_key=b"another key")
 
     for arguments in ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, {"a": 2, "b": "x"}):
         call(dispatcher, "read", LOCAL_CALLER, arguments)
     call(other, "read", LOCAL_CALLER, {"a": 1, "b": "x"})
 
-    digests = [record.digest for record in book]
+    digests = [record.digest for record in records]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3, "another dispatcher has another key, so digests can't be looked up"
 
 
-def test_a_desk_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
-    book: list[AuditRecord] = []
-    dispatcher, _ = make_dispatcher({}, "read", audit=book.append)
+def test_a_dispatcher_without_a_key_writes_no_digest_that_could_be_looked_up() -> None:
+    records: list[AuditRecord] = []
+    dispatcher, _ = make_dispatcher({}, "read", audit=records.append)
 
     call(dispatcher, "read", LOCAL_CALLER, {"pin": "1234"})
 
-    assert [record.digest for record in book] == [None]
+    assert [record.digest for record in records] == [None]
 
 
 def test_a_digest_key_makes_digests_last() -> None:
-    book: list[AuditRecord] = []
+    records: list[AuditRecord] = []
     for _ in range(2):
-        dispatcher, _ = make_dispatcher({}, "read", audit=book.append, digest_key=b"kept elsewhere")
+        dispatcher, _ = make_dispatcher({}, "read", audit=records.append, digest_key=b"kept elsewhere")
         call(dispatcher, "read", LOCAL_CALLER, {"pin": "1234"})
 
-    assert book[0].digest == book[1].digest == digest_arguments({"pin": "1234"}, b"kept elsewhere")
-    assert "1234" not in repr(book)
+    assert records[0].digest == records[1].digest == digest_arguments({"pin": "1234"}, b"kept elsewhere")
+    assert "1234" not in repr(records)
 
 
 WEAK = {"weak": {"deny": ["message"]}}

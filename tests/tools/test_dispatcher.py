@@ -1,4 +1,4 @@
-"""The counter: what is on the menu, who may order, and what happens to an order."""
+"""The dispatcher: which tools are listed, who may call them, and what happens to a call."""
 
 import asyncio
 
@@ -116,10 +116,10 @@ def test_the_menu_is_the_same_object_until_something_changes() -> None:
 
 
 def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
-    made: list[Json] = []
+    calls: list[Json] = []
 
     async def work(call: ToolCall) -> ToolResult:
-        made.append(call.arguments)
+        calls.append(call.arguments)
         return text_result("made")
 
     tools = Tools()
@@ -130,7 +130,7 @@ def test_wrong_arguments_never_reach_the_tool_and_the_field_is_named() -> None:
 
     with pytest.raises(ToolArguments, match=r"\"name\" is a required.*person\.age.*integer"):
         asyncio.run(dispatcher.call(order("save", {"person": {"age": "hunter2"}})))
-    assert made == []
+    assert calls == []
 
 
 def test_a_refused_value_is_not_repeated_in_the_refusal() -> None:
@@ -172,8 +172,8 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
     async def fail(call: ToolCall) -> ToolResult:
         return text_result("no", failed=True)
 
-    book: list[AuditRecord] = []
-    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=book.append)
+    records: list[AuditRecord] = []
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(good=answer, bad=fail)}), audit=records.append)
 
     async def orders() -> None:
         await dispatcher.call(order("good", {"secret": "hunter2"}))
@@ -184,13 +184,13 @@ def test_every_call_is_written_in_the_book_without_its_arguments() -> None:
 
     asyncio.run(orders())
 
-    assert [(r.tool, r.source, r.outcome) for r in book] == [
+    assert [(r.tool, r.source, r.outcome) for r in records] == [
         ("good", "a", "ok"),
         ("bad", "a", "failed"),
         ("good", "a", "tool_denied"),
         ("none", None, "tool_not_found"),
     ]
-    assert "hunter2" not in repr(book)
+    assert "hunter2" not in repr(records)
 
 
 MANY = ToolSpec(
@@ -231,14 +231,14 @@ def test_a_tool_with_many_actions_is_judged_by_each(rules: Json, may: set[str]) 
         audit=records.append,
     )
     listed = asyncio.run(dispatcher.list(LOCAL_CALLER))
-    done = set()
+    callable_actions = set()
     for action in MANY.actions:
         try:
             asyncio.run(dispatcher.call(order("message", {"action": action})))
-            done.add(action)
+            callable_actions.add(action)
         except ToolDenied as exc:
             assert " is refused" in str(exc)
-    assert done == may
+    assert callable_actions == may
     assert {action for spec in listed for action in spec.input_schema["properties"]["action"]["enum"]} == may
     assert {record.outcome for record in records} <= {"ok", "tool_denied"}
 

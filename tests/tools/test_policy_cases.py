@@ -73,7 +73,7 @@ def make_dispatcher(case: Case) -> ToolDispatcher:
 
 
 def may_call(dispatcher: ToolDispatcher, who: Caller, tool: str) -> bool:
-    """What the menu and the counter both say; they may not disagree."""
+    """What the tool list and the dispatcher both say; they may not disagree."""
     listed = tool in [spec.name for spec in asyncio.run(dispatcher.list(who))]
     try:
         asyncio.run(dispatcher.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT)))

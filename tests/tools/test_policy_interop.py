@@ -18,7 +18,7 @@ from openclaw_mcp.tools.config_policy import ConfigPolicy
 from openclaw_mcp.tools.policy_rules import from_config
 from tests.programs import need_node, need_npm
 
-ASKED = 4000
+QUESTIONS = 4000
 REAL_WAIT = 240  # seconds for Node.js to load the product's modules on a busy machine
 
 TOOLS = ["exec", "process", "read", "write", "edit", "message", "sessions_list", "sessions_history", "sessions_send",
@@ -40,33 +40,33 @@ class Author(random.Random):
         return [self.choice(WORDS) for _ in range(self.randint(0, 4))]
 
     def lists(self, *, profiles: bool = False) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        section: dict[str, Any] = {}
         if self.maybe(0.45):
-            made["allow"] = self.words()
+            section["allow"] = self.words()
         elif self.maybe(0.3):
-            made["alsoAllow"] = self.words()
+            section["alsoAllow"] = self.words()
         if self.maybe(0.4):
-            made["deny"] = self.words()
+            section["deny"] = self.words()
         if profiles and self.maybe(0.4):
-            made["profile"] = self.choice(["minimal", "coding", "full"])
-        return made
+            section["profile"] = self.choice(["minimal", "coding", "full"])
+        return section
 
     def people(self) -> dict[str, Any]:
         return {key: self.lists() for key in self.sample(SENDERS, self.randint(1, 4))}
 
     def rules(self) -> dict[str, Any]:
-        made = self.lists(profiles=True)
+        section = self.lists(profiles=True)
         if self.maybe(0.4):
-            made["byProvider"] = {
+            section["byProvider"] = {
                 key: self.lists(profiles=True) for key in self.sample(["openai", "OpenAI/GPT", "x"], 2)
             }
         if self.maybe(0.4):
-            made["toolsBySender"] = self.people()
-        return made
+            section["toolsBySender"] = self.people()
+        return section
 
     def group(self) -> dict[str, Any]:
-        made = {"tools": self.lists()} if self.maybe(0.6) else {}
-        return made | ({"toolsBySender": self.people()} if self.maybe(0.6) else {})
+        section = {"tools": self.lists()} if self.maybe(0.6) else {}
+        return section | ({"toolsBySender": self.people()} if self.maybe(0.6) else {})
 
     def question(self) -> dict[str, Any]:
         agent: dict[str, Any] = {"id": "main", "default": True}
@@ -108,21 +108,21 @@ def ours(question: dict[str, Any]) -> bool:
 def test_we_decide_as_the_real_openclaw_does(seed: int, tmp_path: Path) -> None:
     node, folder = real_openclaw()
     author = Author(seed)
-    questions = [author.question() for _ in range(ASKED)]
-    asked, answered = tmp_path / "questions.json", tmp_path / "answers.json"
-    asked.write_text(json.dumps(questions))
+    questions = [author.question() for _ in range(QUESTIONS)]
+    questions_file, answered = tmp_path / "questions.json", tmp_path / "answers.json"
+    questions_file.write_text(json.dumps(questions))
     script = Path(__file__).parent / "real_policy.mjs"
     environment = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path / "state")}
-    done = subprocess.run(
-        [node, script, folder, asked, answered],
+    result = subprocess.run(
+        [node, script, folder, questions_file, answered],
         env=environment,
         capture_output=True,
         text=True,
         timeout=REAL_WAIT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert result.returncode == 0, result.stderr[-2000:]
     answers = json.loads(answered.read_text())
 
-    assert 0.2 * ASKED < sum(answers) < 0.8 * ASKED, "the questions should not all have one answer"
+    assert 0.2 * QUESTIONS < sum(answers) < 0.8 * QUESTIONS, "the questions should not all have one answer"
     assert [q for q, answer in zip(questions, answers, strict=True) if ours(q) != answer] == []

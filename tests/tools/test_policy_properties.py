@@ -158,8 +158,8 @@ def test_an_empty_list_of_senders_admits_no_sender(id: str, group: bool, policy:
     caller = Caller(kind="agent", name="c", scopes=frozenset({"*"}), session=session, grant=grant)
 
     assert list_tools({"channels": {"irc": channel}}, caller) == set()
-    book = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
-    assert not is_owner(grant.sender, book.commands.owner_allow_from, channel="irc")
+    rules = from_config({"commands": {"ownerAllowFrom": []}, "channels": {"irc": {"allowFrom": [id]}}})
+    assert not is_owner(grant.sender, rules.commands.owner_allow_from, channel="irc")
 
 
 @trying
@@ -171,18 +171,18 @@ def test_the_menu_lists_exactly_what_a_call_is_not_refused(config: dict[str, Any
     )
 
     async def try_all() -> tuple[set[str], set[str]]:
-        made = set()
+        permitted = set()
         for name in TOOLS:
             try:
                 await dispatcher.call(ToolCall(caller=caller, name=name, arguments={}, context=NULL_CONTEXT))
             except ToolDenied:
                 continue
-            made.add(name)
-        return {spec.name for spec in await dispatcher.list(caller)}, made
+            permitted.add(name)
+        return {spec.name for spec in await dispatcher.list(caller)}, permitted
 
-    listed, made = asyncio.run(try_all())
+    listed, called = asyncio.run(try_all())
 
-    assert listed == made == list_tools(config, caller)
+    assert listed == called == list_tools(config, caller)
 
 
 @trying
@@ -226,10 +226,10 @@ def test_one_step_is_deny_first_then_allow(allow: list[str], deny: list[str], to
 @trying
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_whatever_the_file_holds_reading_it_never_fails_open(data: bytes) -> None:
-    book = parse_rules(data)
-    decision = ConfigPolicy(book)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
+    rules = parse_rules(data)
+    decision = ConfigPolicy(rules)(Caller(kind="local", name="me"), "claw", ToolSpec(name="exec"))
 
-    assert decision.allowed == (book.problem is None)
+    assert decision.allowed == (rules.problem is None)
     if not data.lstrip().startswith(b"{"):
         assert not decision.allowed
 

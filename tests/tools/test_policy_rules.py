@@ -27,10 +27,10 @@ def agents(*listed: Json, **more: Any) -> Json:
     ],
 )
 def test_there_is_one_agent_that_answers_when_none_is_named(config: Json, default: str) -> None:
-    book = from_config(config)
-    assert book.default_agent == default
-    assert book.has_agent(default)
-    assert not book.has_agent("nobody")
+    rules = from_config(config)
+    assert rules.default_agent == default
+    assert rules.has_agent(default)
+    assert not rules.has_agent("nobody")
 
 
 TOOLS = {"tools": {"deny": ["exec"]}}
@@ -55,17 +55,17 @@ TOOLS = {"tools": {"deny": ["exec"]}}
 def test_an_agent_has_its_own_rules_or_where_none_are_listed_the_defaults(
     config: Json, agent: str, denied: tuple[str, ...] | None, known: bool
 ) -> None:
-    book = from_config(config)
-    rules = book.agent_rules(agent)
+    policy = from_config(config)
+    rules = policy.agent_rules(agent)
     assert (rules.deny if rules else None) == denied
-    assert book.has_agent(agent) is known
+    assert policy.has_agent(agent) is known
 
 
 NEAR = {"models": {"providers": {"near": {"api": "openai"}}}}
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "models"),
+    ("config", "model", "models"),
     [
         ({}, None, ()),
         (agents(defaults={"model": "near/m"}) | NEAR, None, ("near/m",)),
@@ -81,8 +81,8 @@ NEAR = {"models": {"providers": {"near": {"api": "openai"}}}}
          ("anthropic/x",)),
     ],
 )  # fmt: skip
-def test_whose_model_may_answer(config: Json, asked: str | None, models: tuple[str, ...]) -> None:
-    assert from_config(config).possible_models("main", asked) == models
+def test_whose_model_may_answer(config: Json, model: str | None, models: tuple[str, ...]) -> None:
+    assert from_config(config).possible_models("main", model) == models
 
 
 def test_a_book_that_cant_be_read_knows_no_models() -> None:
@@ -92,9 +92,9 @@ def test_a_book_that_cant_be_read_knows_no_models() -> None:
 
 def test_providers_with_rules_are_everybodys_and_the_agents_own() -> None:
     config = agents({"id": "a", "tools": {"byProvider": {"two": {}}}}, {"id": "b"})
-    book = from_config({**config, "tools": {"byProvider": {"one": {}}}})
-    assert book.providers_with_rules("a") == ("one", "two")
-    assert book.providers_with_rules("b") == book.providers_with_rules("nobody") == ("one",)
+    rules = from_config({**config, "tools": {"byProvider": {"one": {}}}})
+    assert rules.providers_with_rules("a") == ("one", "two")
+    assert rules.providers_with_rules("b") == rules.providers_with_rules("nobody") == ("one",)
 
 
 BOTH = {"allow": ["a"], "alsoAllow": ["b"]}
@@ -137,6 +137,6 @@ def test_a_misspelt_list_makes_the_book_unreadable(config: Json) -> None:
 
 
 def test_what_other_modules_read_is_left_to_them() -> None:
-    book = from_config({"tools": {"exec": {"x": 1}}, "ui": 1, "agents": {"list": [{"id": "a", "name": 3}]}})
-    assert book.problem is None
-    assert book.agents.defaults.subagents.max_spawn_depth == 1
+    rules = from_config({"tools": {"exec": {"x": 1}}, "ui": 1, "agents": {"list": [{"id": "a", "name": 3}]}})
+    assert rules.problem is None
+    assert rules.agents.defaults.subagents.max_spawn_depth == 1

@@ -81,10 +81,10 @@ def change(registry: ToolRegistry, mine: Source) -> None:
     ],
 )
 def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: Any, sees: list[str]) -> None:
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def policy(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
-        asked.append((caller.name, source))
+        calls.append((caller.name, source))
         return scope_policy(caller, source, spec)
 
     mine, own = Source("greet"), Source("read", "write")
@@ -92,18 +92,18 @@ def test_what_an_app_does_is_work_for_those_alone_it_lends_its_tools(happens: An
     dispatcher = ToolDispatcher(registry, policy=policy)
     before = [asyncio.run(dispatcher.list(caller)) for caller in (*OTHERS, APP)]
     assert [spec.name for spec in before[-1]] == ["greet"]
-    asked.clear()
-    specs_asked, mine.asked, own.asked = mine.asked, 0, 0
+    calls.clear()
+    spec_requests, mine.asked, own.asked = mine.asked, 0, 0
 
     happens(registry, mine)
 
     after = [asyncio.run(dispatcher.list(caller)) for caller in OTHERS]
-    if "gateway" not in registry._sources:  # a tool of ours is everybody's business
+    if "gateway" not in registry._sources:  # a tool of ours concerns every caller
         assert after == before[:-1]
         assert all(now is then for now, then in zip(after, before, strict=False))
-        assert (asked, own.asked, mine.asked) == ([], 0, 0)
+        assert (calls, own.asked, mine.asked) == ([], 0, 0)
     assert [spec.name for spec in asyncio.run(dispatcher.list(APP))] == sees
-    assert specs_asked == 1
+    assert spec_requests == 1
     assert mine.asked <= 1
 
 

@@ -81,17 +81,17 @@ async def until(
 ) -> Sequence[StoredMessage]:
     """What the person sees once it fits; a server may take a moment to show what it took."""
     async with asyncio.timeout(WAIT):
-        while not fits(seen := await harness.sees(address)):  # noqa: ASYNC110  (another program's state)
+        while not fits(messages := await harness.sees(address)):  # noqa: ASYNC110  (another program's state)
             await asyncio.sleep(0.05)
-    return seen
+    return messages
 
 
-def one(seen: Sequence[StoredMessage], id: str) -> StoredMessage:
-    return next(message for message in seen if message.id == id)
+def one(messages: Sequence[StoredMessage], id: str) -> StoredMessage:
+    return next(message for message in messages if message.id == id)
 
 
 def has(id: str) -> Callable[[Sequence[StoredMessage]], bool]:
-    return lambda seen: any(message.id == id for message in seen)
+    return lambda messages: any(message.id == id for message in messages)
 
 
 class ChannelContract:
@@ -167,8 +167,8 @@ class ChannelContract:
         async def scenario(harness: Harness) -> None:
             receipt = await harness.channel.send(harness.address, OutboundMessage(text="hello, **you**"), key=key())
             assert receipt.at > 1_500_000_000_000
-            seen = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-            assert "hello" in seen.text
+            message = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert "hello" in message.text
 
         self.run_scenario(harness, scenario)
 
@@ -176,8 +176,8 @@ class ChannelContract:
         async def scenario(harness: Harness) -> None:
             text = "word " * (harness.channel.abilities.text_limit // 5)
             receipt = await harness.channel.send(harness.address, OutboundMessage(text=text.strip()), key=key())
-            seen = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-            assert seen.text.split() == text.split()
+            message = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert message.text.split() == text.split()
 
         self.run_scenario(harness, scenario)
 
@@ -190,8 +190,8 @@ class ChannelContract:
             again = await harness.channel.send(harness.address, OutboundMessage(text="just once"), key=same)
             other = await harness.channel.send(harness.address, OutboundMessage(text="the end"), key=key())
             assert again.message_id == first.message_id
-            seen = await until(harness, has(other.message_id))
-            assert sum(message.text == "just once" for message in seen) == 1
+            messages = await until(harness, has(other.message_id))
+            assert sum(message.text == "just once" for message in messages) == 1
 
         self.run_scenario(harness, scenario)
 
@@ -207,12 +207,12 @@ class ChannelContract:
 
     def test_a_reply_names_what_it_answers(self, harness: HarnessFactory) -> None:
         async def scenario(harness: Harness) -> None:
-            asked = await harness.say("what time is it?")
+            question = await harness.say("what time is it?")
             await receive_next(harness)
             receipt = await harness.channel.send(
-                harness.address, OutboundMessage(text="noon", reply_to=asked), key=key()
+                harness.address, OutboundMessage(text="noon", reply_to=question), key=key()
             )
-            assert one(await until(harness, has(receipt.message_id)), receipt.message_id).reply_to == asked
+            assert one(await until(harness, has(receipt.message_id)), receipt.message_id).reply_to == question
 
         self.run_scenario(harness, scenario, "reply")
 
@@ -247,8 +247,8 @@ class ChannelContract:
             here = await harness.channel.send(harness.address, OutboundMessage(text="here"), key=key())
             there = await harness.channel.send(harness.elsewhere, OutboundMessage(text="there"), key=key())
             await until(harness, has(here.message_id))
-            seen = await until(harness, has(there.message_id), harness.elsewhere)
-            assert not any(message.text == "here" for message in seen)
+            messages = await until(harness, has(there.message_id), harness.elsewhere)
+            assert not any(message.text == "here" for message in messages)
 
         self.run_scenario(harness, scenario)
 
@@ -257,13 +257,13 @@ class ChannelContract:
             id = await harness.say("react to me")
             await receive_next(harness)
 
-            def reacted(seen: Sequence[StoredMessage]) -> bool:
-                return any(reaction.emoji == "👍" for reaction in one(seen, id).reactions)
+            def reacted(messages: Sequence[StoredMessage]) -> bool:
+                return any(reaction.emoji == "👍" for reaction in one(messages, id).reactions)
 
             await harness.channel.react(harness.address, id, "👍")
             await until(harness, reacted)
             await harness.channel.react(harness.address, id, "👍", remove=True)
-            await until(harness, lambda seen: not reacted(seen))
+            await until(harness, lambda messages: not reacted(messages))
 
         self.run_scenario(harness, scenario, "react")
 
@@ -272,7 +272,7 @@ class ChannelContract:
             receipt = await harness.channel.send(harness.address, OutboundMessage(text="forget this"), key=key())
             await until(harness, has(receipt.message_id))
             await harness.channel.delete(harness.address, receipt.message_id)
-            await until(harness, lambda seen: not any("forget this" in message.text for message in seen))
+            await until(harness, lambda messages: not any("forget this" in message.text for message in messages))
 
         self.run_scenario(harness, scenario, "delete")
 
@@ -282,8 +282,8 @@ class ChannelContract:
             await until(harness, has(receipt.message_id))
             await harness.channel.edit(harness.address, receipt.message_id, "first")
 
-            def edited(seen: Sequence[StoredMessage]) -> bool:
-                message = one(seen, receipt.message_id)
+            def edited(messages: Sequence[StoredMessage]) -> bool:
+                message = one(messages, receipt.message_id)
                 return message.text == "first" and message.edited
 
             assert not any(message.text == "frist" for message in await until(harness, edited))
@@ -295,9 +295,9 @@ class ChannelContract:
             receipt = await harness.channel.send(harness.address, OutboundMessage(text="keep in sight"), key=key())
             await until(harness, has(receipt.message_id))
             await harness.channel.pin(harness.address, receipt.message_id)
-            await until(harness, lambda seen: one(seen, receipt.message_id).pinned)
+            await until(harness, lambda messages: one(messages, receipt.message_id).pinned)
             await harness.channel.pin(harness.address, receipt.message_id, remove=True)
-            await until(harness, lambda seen: not one(seen, receipt.message_id).pinned)
+            await until(harness, lambda messages: not one(messages, receipt.message_id).pinned)
 
         self.run_scenario(harness, scenario, "pin")
 
@@ -321,9 +321,9 @@ class ChannelContract:
             picture = Attachment(mime_type="image/png", name="dot.png", data=PIXEL)
             message = OutboundMessage(text="look", attachments=(picture,))
             receipt = await harness.channel.send(harness.address, message, key=key())
-            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-            assert shown.attachments[0].size == len(PIXEL)
-            assert shown.attachments[0].mime_type.startswith("image/")
+            stored = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert stored.attachments[0].size == len(PIXEL)
+            assert stored.attachments[0].mime_type.startswith("image/")
 
         self.run_scenario(harness, scenario, "attachment")
 
@@ -356,8 +356,8 @@ class ChannelContract:
         async def scenario(harness: Harness) -> None:
             message = OutboundMessage(text="hooray", effect=harness.effect)
             receipt = await harness.channel.send(harness.address, message, key=key())
-            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-            assert shown.extra.get("effect") == harness.effect
+            stored = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert stored.extra.get("effect") == harness.effect
 
         self.run_scenario(harness, scenario, "effect")
 
@@ -365,9 +365,9 @@ class ChannelContract:
         async def scenario(harness: Harness) -> None:
             poll = Poll(question="Lunch?", options=("soup", "salad"))
             receipt = await harness.channel.send_poll(harness.address, poll, key=key())
-            shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-            assert shown.extra["poll"]["question"] == "Lunch?"
-            assert list(shown.extra["poll"]["options"]) == ["soup", "salad"]
+            message = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+            assert message.extra["poll"]["question"] == "Lunch?"
+            assert list(message.extra["poll"]["options"]) == ["soup", "salad"]
 
         self.run_scenario(harness, scenario, "poll")
 

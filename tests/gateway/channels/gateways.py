@@ -114,7 +114,7 @@ class Twin:
         values.pop("address", None)
         return InboundMessage(id=id, address=address, text=text, at=1, **values)
 
-    async def unused(self, *_given: Any, **_more: Any) -> Any:
+    async def unused(self, *_args: Any, **_more: Any) -> Any:
         raise AssertionError("not declared, so never called")
 
     react = delete = edit = pin = read = send_poll = unused
@@ -232,10 +232,10 @@ async def open_channels(
     async with open_store_services(
         str(folder / "openclaw.sqlite"), lambda event: None, tools=dispatcher, runtimes=runtimes
     ) as memory:
-        made = ChannelHarness(memory, folder, settings, twins, registry)
+        harness = ChannelHarness(memory, folder, settings, twins, registry)
         if asleep:
-            yield made
+            yield harness
             return
-        async with made.service:
+        async with harness.service:
             await asyncio.sleep(0)
-            yield made
+            yield harness

@@ -169,7 +169,7 @@ class Person:
 
     async def sees(self, room: str) -> Sequence[StoredMessage]:
         """The room as a client shows it."""
-        return shown(await self.events(room), await self.pinned(room))
+        return read_messages(await self.events(room), await self.pinned(room))
 
     async def until_member(self, room: str, user: str) -> None:
         async with asyncio.timeout(30):
@@ -180,7 +180,7 @@ class Person:
                 await asyncio.sleep(0.05)
 
 
-def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[StoredMessage]:
+def read_messages(events: Sequence[Any], pinned: Sequence[str]) -> list[StoredMessage]:
     """Events as a client shows them: edits in place, reactions below, redacted ones gone."""
     messages: dict[str, Any] = {}
     reactions: dict[str, list[Any]] = {}
@@ -194,12 +194,12 @@ def shown(events: Sequence[Any], pinned: Sequence[str]) -> list[StoredMessage]:
         elif event["type"] in ("m.room.message", "org.matrix.msc3381.poll.start") and content:
             messages[event["event_id"]] = event
     return [
-        _seen(event, edits.get(id, event["content"]), tuple(reactions.get(id, ())), id in pinned, id in edits)
+        _stored_message(event, edits.get(id, event["content"]), tuple(reactions.get(id, ())), id in pinned, id in edits)
         for id, event in messages.items()
     ]
 
 
-def _seen(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, edited: bool) -> StoredMessage:
+def _stored_message(event: Any, content: Any, reactions: tuple[Any, ...], pinned: bool, edited: bool) -> StoredMessage:
     place = event["content"].get("m.relates_to", {})
     info = content.get("info", {})
     poll = content.get("org.matrix.msc3381.poll.start")

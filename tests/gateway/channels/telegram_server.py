@@ -115,8 +115,8 @@ class TelegramServer:
     def say(self, chat: int, text: str = "", *, person: dict[str, Any] = ANN, **more: Any) -> dict[str, Any]:
         """A person writes; `more` is what else a Telegram message may hold."""
         place = self.chats[chat]
-        said = {"caption": text} if any(kind in more for kind in KINDS) else {"text": text}
-        message = self._message(place, person, **({} if not text else said), **more)
+        content = {"caption": text} if any(kind in more for kind in KINDS) else {"text": text}
+        message = self._message(place, person, **({} if not text else content), **more)
         self._tell({"message" if place.shape["type"] != "channel" else "channel_post": message})
         return message
 
@@ -130,7 +130,7 @@ class TelegramServer:
 
     def sees(self, chat: int) -> Sequence[StoredMessage]:
         place = self.chats[chat]
-        return [_seen(place, message) for message in place.messages.values()]
+        return [_stored_message(place, message) for message in place.messages.values()]
 
     def _message(self, place: Chat, person: dict[str, Any], **more: Any) -> dict[str, Any]:
         id = next(self._message_ids)
@@ -303,10 +303,10 @@ class TelegramServer:
         return {"file_id": id, "file_unique_id": id, "file_path": f"documents/{id}.png"}
 
     def _place(self, params: Any) -> Chat:
-        given = params.get("chat_id")
-        place = next((chat for chat in self.chats.values() if f"@{chat.shape.get('username')}" == given), None)
+        chat_id = params.get("chat_id")
+        place = next((chat for chat in self.chats.values() if f"@{chat.shape.get('username')}" == chat_id), None)
         if place is None:
-            place = self.chats.get(int(given)) if str(given).lstrip("-").isdecimal() else None
+            place = self.chats.get(int(chat_id)) if str(chat_id).lstrip("-").isdecimal() else None
         if place is None:
             raise Refusal(400, "Bad Request: chat not found")
         if place.moved_to is not None:
@@ -392,7 +392,7 @@ async def _params(request: Request) -> dict[str, Any]:
     return params
 
 
-def _seen(place: Chat, message: dict[str, Any]) -> StoredMessage:
+def _stored_message(place: Chat, message: dict[str, Any]) -> StoredMessage:
     chat, id = place.shape["id"], message["message_id"]
     part = next((message[kind] for kind in KINDS if kind in message), None)
     part = part[0] if isinstance(part, list) else part

@@ -115,23 +115,27 @@ def test_trying_an_action_out_does_nothing(tmp_path: Path, action: str, params: 
     async def scenario() -> None:
         twin = Recorder()
         async with open_channels(tmp_path, twin=twin) as here:
-            asked = aimed(action, params, "ann")
-            done = await here.call("message.action", channel="twin", action=action, params=asked, dryRun=True)
-            assert done["dryRun"] is True
-            inside = await here.call("message.action", channel="twin", action=action, params={**asked, "dryRun": True})
+            arguments = aimed(action, params, "ann")
+            result = await here.call("message.action", channel="twin", action=action, params=arguments, dryRun=True)
+            assert result["dryRun"] is True
+            inside = await here.call(
+                "message.action", channel="twin", action=action, params={**arguments, "dryRun": True}
+            )
             assert inside["dryRun"] is True
             assert inside.get("payload", {}).get("dryRun", True) is True
             assert twin.done == []
             assert (await here.call("outbox.list"))["items"] == []
             for real in ({}, {"dryRun": False}):  # and what is not a trial is done
                 before = len(twin.done)
-                done = await here.call("message.action", channel="twin", action=action, params={**asked, **real})
-                assert done["dryRun"] is False
+                result = await here.call("message.action", channel="twin", action=action, params={**arguments, **real})
+                assert result["dryRun"] is False
                 assert len(twin.done) == before + 1
             unclear: object
             for unclear in ("true", "yes", 1, 0, "", []):
                 with pytest.raises(RpcError, match="dryRun must be true or false"):
-                    await here.call("message.action", channel="twin", action=action, params=asked | {"dryRun": unclear})
+                    await here.call(
+                        "message.action", channel="twin", action=action, params=arguments | {"dryRun": unclear}
+                    )
 
     within(scenario())
 
@@ -163,14 +167,14 @@ def test_an_agent_crosses_over_only_where_the_rules_say(tmp_path: Path, action: 
             for what, cross, where, may in ELSEWHERE:
                 here.config = {**TWO, "tools": {"message": {"crossContext": cross}}}
                 to = where.get("to", "ann")
-                asked = aimed(action, params, to) | {n: v for n, v in where.items() if n != "to"}
-                done, refusal = None, ""
+                arguments = aimed(action, params, to) | {n: v for n, v in where.items() if n != "to"}
+                result, refusal = None, ""
                 try:
-                    done = await use(here, caller, action, **asked)
+                    result = await use(here, caller, action, **arguments)
                 except ToolError as exc:
                     refusal = str(exc)
-                if action == "broadcast" and done is not None:
-                    refusal = done["results"][0].get("error") or ""
+                if action == "broadcast" and result is not None:
+                    refusal = result["results"][0].get("error") or ""
                 crossed = "Cross-context messaging denied" in refusal
                 assert crossed is not may, (what, refusal)
                 if crossed:
@@ -187,12 +191,12 @@ def test_one_switch_opens_every_conversation(tmp_path: Path) -> None:
         async with open_channels(tmp_path) as here:
             for switch, may in ((True, True), ("true", False), (1, False), (False, False)):
                 here.config = {**here.config, "tools": {"message": {"allowCrossContextSend": switch}}}
-                asked = {"channel": "local", "target": "room", "message": "x"}
+                params = {"channel": "local", "target": "room", "message": "x"}
                 if may:
-                    assert (await use(here, agent_at(here.at("ann")), "send", **asked))["ok"]
+                    assert (await use(here, agent_at(here.at("ann")), "send", **params))["ok"]
                 else:
                     with pytest.raises(ToolError, match="Cross-context"):
-                        await use(here, agent_at(here.at("ann")), "send", **asked)
+                        await use(here, agent_at(here.at("ann")), "send", **params)
 
     within(scenario())
 
@@ -245,10 +249,10 @@ def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, mar
             await here.twin.has(1)
             (key,) = [session.key for session in (await here.memory.sessions.page(SessionQuery())).sessions]
             here.config = {**here.config, "tools": {"message": {"crossContext": {"marker": marker}}}}
-            asked = {"channel": "twin", "target": to, "message": "hi"}
-            await here.call("message.action", action="send", sessionKey=key, params=asked)
+            params = {"channel": "twin", "target": to, "message": "hi"}
+            await here.call("message.action", action="send", sessionKey=key, params=params)
             assert here.twin.taken[1:] == [(to, text)]
-            await here.call("message.action", action="send", params=asked)  # without an agent and a session
+            await here.call("message.action", action="send", params=params)  # without an agent and a session
             assert here.twin.taken[2:] == [(to, "hi")]
 
     within(scenario())
@@ -258,7 +262,7 @@ def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, mar
 
 
 @pytest.mark.parametrize(
-    ("asked", "account", "to", "thread"),
+    ("params", "account", "to", "thread"),
     [
         ({}, "second", "ann", "7"),
         ({"target": "ann"}, "second", "ann", "7"),
@@ -270,8 +274,8 @@ def test_what_an_operator_writes_for_a_session_is_marked_too(tmp_path: Path, mar
         ({"channel": "TWIN ", "target": "ann"}, "second", "ann", "7"),
     ],
 )
-def test_without_being_told_an_agent_answers_where_it_is(
-    tmp_path: Path, asked: Json, account: str, to: str, thread: str | None
+def test_an_agent_answers_where_it_is_unless_a_target_is_named(
+    tmp_path: Path, params: Json, account: str, to: str, thread: str | None
 ) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, config=TWO) as here:
@@ -280,7 +284,7 @@ def test_without_being_told_an_agent_answers_where_it_is(
             await here.service.runner.apply_config()
             place = ChatAddress(channel="twin", account="second", to="ann", thread="7")
             context = ActionContext(session="agent:main:main", address=place, agent="main")
-            found = here.actions.resolve_address(parse_action("send", {"message": "x", **asked}), context)
+            found = here.actions.resolve_address(parse_action("send", {"message": "x", **params}), context)
             assert found == ChatAddress(channel="twin", account=account, to=to, thread=thread)
             elsewhere = here.actions.resolve_address(
                 parse_action("send", {"message": "x", "target": "local:room"}), context
@@ -296,8 +300,8 @@ def test_of_several_channels_one_has_to_be_named_and_of_one_not(tmp_path: Path) 
     async def scenario() -> None:
         only = {"twin": TWO["channels"]["twin"], "local": {"enabled": False}}
         async with open_channels(tmp_path, config={"channels": only}) as here:
-            done = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
-            assert done["channel"] == "twin"
+            result = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
+            assert result["channel"] == "twin"
             assert here.twin.taken == [("ann", "x")]
 
     within(scenario())
@@ -315,14 +319,14 @@ def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> 
             assert await refusal() == "target required: name the conversation to send to"
             assert await refusal(channel="pigeon", to="x") == "Unknown channel: pigeon; configured are local, twin"
             assert await refusal(channel="local") == "target required: name the conversation to send to"
-            done = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
-            assert done["channel"] == "twin"  # the only one besides the terminal
-            done = await here.call("message.action", action="send", params={"message": "x", "to": " LOCAL : room"})
-            assert done["channel"] == "local"
-            done = await here.call(
+            result = await here.call("message.action", action="send", params={"message": "x", "to": "ann"})
+            assert result["channel"] == "twin"  # the only one besides the terminal
+            result = await here.call("message.action", action="send", params={"message": "x", "to": " LOCAL : room"})
+            assert result["channel"] == "local"
+            result = await here.call(
                 "message.action", action="send", channel=" Twin ", params={"message": "x", "to": "bob"}
             )
-            assert done["channel"] == "twin"
+            assert result["channel"] == "twin"
 
     within(scenario())
 
@@ -330,8 +334,8 @@ def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> 
 def test_without_a_channel_the_terminal_is_meant_and_without_that_one_is_asked_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, config={}) as here:
-            done = await here.call("message.action", action="send", params={"message": "x", "to": "room"})
-            assert done["channel"] == "local"
+            result = await here.call("message.action", action="send", params={"message": "x", "to": "room"})
+            assert result["channel"] == "local"
         async with open_channels(tmp_path / "none", config={"channels": {"local": {"enabled": False}}}) as here:
             with pytest.raises(RpcError, match=r"^Channel is required \(no configured channels detected\)$"):
                 await here.call("message.action", action="send", params={"message": "x", "to": "room"})
@@ -364,16 +368,16 @@ def test_a_binding_names_the_account_an_agent_speaks_from(
 def test_a_channel_that_can_not_broadcast_is_refused_for_each_target(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, twin=Twin(can=("send",))) as here:
-            done = await here.call(
+            outcome = await here.call(
                 "message.action", channel="twin", action="broadcast", params={"targets": ["a"], "message": "x"}
             )
-            (result,) = done["payload"]["results"]
+            (result,) = outcome["payload"]["results"]
             words = "this channel can't send to several conversations"
             assert result == {"channel": "twin", "to": "a", "ok": False, "error": words}
-            done = await here.call(
+            outcome = await here.call(
                 "message.action", channel="pigeon", action="broadcast", params={"targets": ["a"], "message": "x"}
             )
-            assert done["payload"]["results"][0]["channel"] == "pigeon"
+            assert outcome["payload"]["results"][0]["channel"] == "pigeon"
 
     within(scenario())
 
@@ -387,9 +391,9 @@ def test_results_have_the_fields_that_clients_know(tmp_path: Path) -> None:
         async with open_channels(tmp_path, twin=twin) as here:
 
             async def payload(action: str, **params: Any) -> Json:
-                done = await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
-                assert (done["action"], done["handledBy"], done["to"]) == (action, "core", "a")
-                found: Json = done["payload"]
+                result = await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
+                assert (result["action"], result["handledBy"], result["to"]) == (action, "core", "a")
+                found: Json = result["payload"]
                 return found
 
             assert await payload("react", messageId="1", emoji="x") == {"ok": True, "messageId": "1", "added": "x"}
@@ -420,41 +424,41 @@ def test_results_have_the_fields_that_clients_know(tmp_path: Path) -> None:
 def test_the_files_of_a_message_are_in_its_result(tmp_path: Path, media: list[str], trial: bool) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, twin=Recorder()) as here:
-            asked = {"to": "a", "message": "m", "mediaUrls": media, "dryRun": trial}
-            done = await here.call("message.action", channel="twin", action="send", params=asked)
-            sent = done["sendResult"]
+            params = {"to": "a", "message": "m", "mediaUrls": media, "dryRun": trial}
+            result = await here.call("message.action", channel="twin", action="send", params=params)
+            sent = result["sendResult"]
             assert (sent["mediaUrl"], sent["mediaUrls"]) == (media[0] if media else None, media or None)
             assert (sent["channel"], sent["to"], sent["via"], sent["dryRun"]) == ("twin", "a", "direct", trial)
-            payload = done["payload"]
+            payload = result["payload"]
             assert (payload["ok"], payload.get("message")) == (True, "m" if trial else None)
             assert ("dryRun" in payload) is trial
 
     within(scenario())
 
 
-SEEN = StoredMessage(id="7", sender=Sender(id="1"), text="hi", at=5)
+MESSAGE = StoredMessage(id="7", sender=Sender(id="1"), text="hi", at=5)
 
 
 @pytest.mark.parametrize(
-    ("seen", "view"),
+    ("message", "view"),
     [
-        (SEEN, {}),
-        (structs.replace(SEEN, mine=True, sender=Sender()), {"fromMe": True, "sender": {}}),
-        (structs.replace(SEEN, thread="t", reply_to="6"), {"threadId": "t", "replyToId": "6"}),
-        (structs.replace(SEEN, pinned=True, edited=True), {"pinned": True, "edited": True}),
+        (MESSAGE, {}),
+        (structs.replace(MESSAGE, mine=True, sender=Sender()), {"fromMe": True, "sender": {}}),
+        (structs.replace(MESSAGE, thread="t", reply_to="6"), {"threadId": "t", "replyToId": "6"}),
+        (structs.replace(MESSAGE, pinned=True, edited=True), {"pinned": True, "edited": True}),
         (
-            structs.replace(SEEN, attachments=(FileSummary(name="a", mime_type="b", size=1, url="c"),)),
+            structs.replace(MESSAGE, attachments=(FileSummary(name="a", mime_type="b", size=1, url="c"),)),
             {"attachments": [{"name": "a", "mimeType": "b", "size": 1, "url": "c"}]},
         ),
         (
-            structs.replace(SEEN, reactions=(Reaction(emoji="x", sender="y"),), extra={"n": 1}),
+            structs.replace(MESSAGE, reactions=(Reaction(emoji="x", sender="y"),), extra={"n": 1}),
             {"reactions": [{"emoji": "x", "sender": "y"}], "extra": {"n": 1}},
         ),
     ],
 )
-def test_a_message_that_was_read_has_every_field_that_is_set(seen: StoredMessage, view: Json) -> None:
+def test_a_message_that_was_read_has_every_field_that_is_set(message: StoredMessage, view: Json) -> None:
     plain = {"id": "7", "messageId": "7", "text": "hi", "timestamp": 5, "fromMe": False, "sender": {"id": "1"}}
-    assert message_view(seen) == plain | view
+    assert message_view(message) == plain | view
 
 
 def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path: Path) -> None:
@@ -462,14 +466,14 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
         twin = Recorder()
         async with open_channels(tmp_path, twin=twin) as here:
 
-            async def broadcast(**asked: Any) -> Json:
-                params = {"message": "x", "targets": ["room", ""], **asked}
-                done: Json = await here.call("message.action", action="broadcast", params=params)
-                return done
+            async def broadcast(**arguments: Any) -> Json:
+                params = {"message": "x", "targets": ["room", ""], **arguments}
+                outcome: Json = await here.call("message.action", action="broadcast", params=params)
+                return outcome
 
-            done = await broadcast(channel="all", targets=["room", "hall"])
-            assert (done["kind"], done["channel"], done["action"]) == ("broadcast", "all", "broadcast")
-            assert [(one["channel"], one["to"], one["ok"]) for one in done["payload"]["results"]] == [
+            result = await broadcast(channel="all", targets=["room", "hall"])
+            assert (result["kind"], result["channel"], result["action"]) == ("broadcast", "all", "broadcast")
+            assert [(one["channel"], one["to"], one["ok"]) for one in result["payload"]["results"]] == [
                 ("local", "room", True), ("local", "hall", True), ("twin", "room", True), ("twin", "hall", True),
             ]  # fmt: skip
             assert twin.taken == [("room", "x"), ("hall", "x")]
@@ -487,7 +491,7 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("given", "owner", "mentioned", "outcome"),
+    ("settings", "owner", "mentioned", "outcome"),
     [
         ({}, True, True, "in"),  # groupPolicy allowlist, and the list is empty: the owner needs no name on it
         ({}, True, False, "listen"),
@@ -504,10 +508,10 @@ def test_a_broadcast_goes_to_each_of_its_conversations_or_says_why_not(tmp_path:
     ],
 )  # fmt: skip
 def test_groups_ask_the_owner_only_for_a_place_and_a_mention(
-    given: Any, owner: bool, mentioned: bool, outcome: str
+    settings: Any, owner: bool, mentioned: bool, outcome: str
 ) -> None:
     message = inbound(chat="group", mentioned=mentioned)
-    assert check_access(message, rules(**given), owner=owner, approved=()).outcome == outcome
+    assert check_access(message, rules(**settings), owner=owner, approved=()).outcome == outcome
 
 
 @pytest.mark.parametrize("policy", ["disabled", "allowlist", "pairing", "open"])
@@ -528,11 +532,11 @@ def test_the_owner_may_always_write_directly(policy: str) -> None:
     ],
 )
 def test_a_name_on_the_list_is_an_id_a_user_name_or_a_number(listed: list[str], sender: Sender, outcome: str) -> None:
-    given = rules(dmPolicy="allowlist", allowFrom=listed)
-    assert check_access(inbound(sender=sender), given, owner=False, approved=()).outcome == outcome
+    channel_rules = rules(dmPolicy="allowlist", allowFrom=listed)
+    assert check_access(inbound(sender=sender), channel_rules, owner=False, approved=()).outcome == outcome
 
 
-def test_a_sender_without_an_id_is_never_let_in_by_pairing() -> None:
+def test_a_sender_without_an_id_is_never_admitted_by_pairing() -> None:
     nameless: Any = {"", None}
     assert check_access(inbound(sender=Sender()), rules(), owner=False, approved=nameless).outcome == "pair"
 
@@ -547,10 +551,10 @@ def test_a_message_or_poll_a_channel_will_not_take_is_a_refusal(tmp_path: Path) 
                     await here.call("message.action", channel="twin", action=action, params={"to": "a", **params})
                 assert lost.value.details["code"] == "OUTBOUND_DELIVERY_FAILED"
             twin.script = [ChannelRefused("you were blocked")]
-            done = await here.call(
+            result = await here.call(
                 "message.action", channel="twin", action="broadcast", params={"targets": ["a"], "message": "x"}
             )
-            assert done["payload"]["results"][0]["error"] == "you were blocked"
+            assert result["payload"]["results"][0]["error"] == "you were blocked"
             for action, params, words in (
                 ("send", {"message": "x"}, "the message could not be delivered"),
                 ("poll", {"question": "?", "options": ["a", "b"]}, "the poll could not be delivered"),

@@ -73,8 +73,8 @@ def test_the_older_names_do_the_same(tmp_path: Path) -> None:
             await here.call("message:react", to="room", messageId=id, emoji="👍", **base)
             await here.call("message:pin", to="room", messageId=id, **base)
             await here.call("message:edit", to="room", messageId=id, message="e", **base)
-            done = await here.call("message:broadcast", targets=["room", "hall"], message="all", **base)
-            assert [result["ok"] for result in done["payload"]["results"]] == [True, True]
+            outcome = await here.call("message:broadcast", targets=["room", "hall"], message="all", **base)
+            assert [result["ok"] for result in outcome["payload"]["results"]] == [True, True]
             read = await here.call("message:readMessages", channelId="room", limit=99, **base)
             assert len(read["payload"]["messages"]) == 6
             await here.call("message:delete", to="room", messageId=id, **base)
@@ -102,9 +102,9 @@ def test_what_a_channel_can_not_do_is_a_sentence(tmp_path: Path) -> None:
                 ("poll", {"question": "?", "options": ["a", "b"]}, "this channel can't make polls"),
             ):
                 for trial in (False, True):
-                    asked = {"target": "a", "dryRun": trial, **params}
+                    arguments = {"target": "a", "dryRun": trial, **params}
                     with pytest.raises(RpcError) as refused:
-                        await here.call("message.action", channel="twin", action=action, params=asked)
+                        await here.call("message.action", channel="twin", action=action, params=arguments)
                     assert (str(refused.value), refused.value.kind) == (words, "INVALID_REQUEST")
             assert here.twin.taken == []
 
@@ -154,10 +154,10 @@ def test_bad_input_gets_a_sentence(tmp_path: Path) -> None:
 def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
-            done = await here.call("send", to="room", message="hi", channel="local", idempotencyKey="one")
+            result = await here.call("send", to="room", message="hi", channel="local", idempotencyKey="one")
             again = await here.call("send", to="room", message="hi", channel="local", idempotencyKey="one")
-            assert done == again
-            assert (done["runId"], done["channel"], done["chatId"]) == ("one", "local", "room")
+            assert result == again
+            assert (result["runId"], result["channel"], result["chatId"]) == ("one", "local", "room")
             polled = await here.call(
                 "poll", to="room", question="?", options=["a", "b"], channel="local", idempotencyKey="two"
             )
@@ -172,7 +172,7 @@ def test_send_and_poll_as_clients_call_them(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_waits_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_mcp.gateway.channels.message_actions.DELIVERY_WAIT", 0.2)
 
     async def scenario() -> None:
@@ -182,8 +182,10 @@ def test_a_message_that_waits_is_told_as_such(tmp_path: Path, monkeypatch: pytes
                 await here.call("send", to="ann", message="hi", channel="twin", idempotencyKey="one")
             assert waits.value.kind == "UNAVAILABLE"
             assert waits.value.details["code"] == "OUTBOUND_DELIVERY_QUEUED"
-            done = await here.call("message.action", channel="twin", action="send", params={"to": "b", "message": "x"})
-            assert done["payload"]["status"] == "queued"
+            result = await here.call(
+                "message.action", channel="twin", action="send", params={"to": "b", "message": "x"}
+            )
+            assert result["payload"]["status"] == "queued"
 
     within(scenario())
 
@@ -210,11 +212,11 @@ def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
         twin = Twin(can=("send", "broadcast"))
         async with open_channels(tmp_path, twin=twin) as here:
             twin.script = [None, ChannelRefused("bob has left")]
-            done = await here.call(
+            result = await here.call(
                 "message.action", channel="twin", action="broadcast",
                 params={"targets": ["ann", "bob", "  "], "message": "hear"}, idempotencyKey="b",
             )  # fmt: skip
-            results = done["payload"]["results"]
+            results = result["payload"]["results"]
             assert [(r["to"], r["ok"], r.get("error")) for r in results] == [
                 ("ann", True, None), ("bob", False, "bob has left"), ("  ", False, "a conversation has a name"),
             ]  # fmt: skip
@@ -232,10 +234,10 @@ def test_a_broadcast_tells_of_each_target(tmp_path: Path) -> None:
 def test_trying_out_sends_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
-            done = await here.call(
+            result = await here.call(
                 "message.action", channel="twin", action="send", params={"to": "twin:ann ", "message": "x"}, dryRun=True
             )  # fmt: skip
-            assert (done["dryRun"], done["to"], done["payload"]["message"]) == (True, "ann", "x")
+            assert (result["dryRun"], result["to"], result["payload"]["message"]) == (True, "ann", "x")
             assert here.twin.taken == []
             assert (await here.call("outbox.list"))["items"] == []
 
@@ -262,8 +264,8 @@ def test_an_agent_is_where_it_is_and_may_not_reach_across(tmp_path: Path) -> Non
         twin = Twin(can=("send", "thread"))
         async with open_channels(tmp_path, twin=twin) as here:
             caller = agent(here.at("ann", "t7"))
-            done = await use(here, caller, action="send", message="here")
-            assert (done["to"], done["threadId"]) == ("ann", "t7")
+            result = await use(here, caller, action="send", message="here")
+            assert (result["to"], result["threadId"]) == ("ann", "t7")
             explicit = await use(here, caller, action="send", message="here", threadId="t8")
             assert explicit["threadId"] == "t8"
             other = await use(here, caller, action="send", target="bob", message="there")
@@ -281,8 +283,8 @@ def test_an_agent_is_where_it_is_and_may_not_reach_across(tmp_path: Path) -> Non
             rules = {"allowAcrossProviders": True, "marker": marker}
             here.config = {**OPEN, "tools": {"message": {"crossContext": rules}}}
             await use(here, caller, action="send", channel="local", target="room", message="over here")
-            (seen,) = await here.reads("room")
-            assert seen["text"] == "[via twin] over here"
+            (message,) = await here.reads("room")
+            assert message["text"] == "[via twin] over here"
             here.config = {**OPEN, "tools": {"message": {"allowCrossContextSend": True}}}
             await use(here, caller, action="send", channel="local", target="room", message="x")
 
@@ -293,8 +295,8 @@ def test_an_agent_over_rpc_can_not_name_another_session(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             caller = agent(here.at("ann"))
-            done = await here.call("message:send", caller, message="mine", sessionKey="agent:main:other")
-            assert done["to"] == "ann"
+            result = await here.call("message:send", caller, message="mine", sessionKey="agent:main:other")
+            assert result["to"] == "ann"
             (mail,) = await here.books.outbox.list_direct_sends("agent:main:main", since=0)
             assert mail.origin == "tool"
 
@@ -369,7 +371,7 @@ def test_a_channel_that_is_refused_waits_for_a_person(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) -> None:
+def test_the_path_of_a_sent_file_is_not_named_in_the_conversation(tmp_path: Path) -> None:
     """Neither of a message sent now, nor of one whose row still names the place; the file itself is there."""
 
     async def scenario() -> None:
@@ -378,8 +380,8 @@ def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) 
             folder.mkdir(exist_ok=True)
             (folder / "plan.txt").write_text("the plan")
             for n, place in enumerate((folder / "plan.txt", (folder / "plan.txt").as_uri())):
-                asked = {"to": "room", "file": str(place)}
-                await here.call("message.action", channel="local", action="sendAttachment", params=asked)
+                params = {"to": "room", "file": str(place)}
+                await here.call("message.action", channel="local", action="sendAttachment", params=params)
                 message = (await here.reads("room"))[n]
                 assert message["attachments"] == [{"name": "plan.txt", "mimeType": "text/plain", "size": 8}]
             body = func.replace(local_messages.c.body, '"size"', '"url":"/h/p","size"')
@@ -387,9 +389,9 @@ def test_where_a_sent_file_lies_is_not_told_in_the_conversation(tmp_path: Path) 
             await here.memory.store.write(lambda connection: connection.execute(older))
             await here.memory.store.write(lambda connection: connection.execute(update(local_files).values(url="/h/p")))
             file = await here.call("local.file", conversation="room", messageId=message["id"])
-            told = [*await here.reads("room"), file]
-            assert "/h/p" not in json.dumps(told)
-            assert str(tmp_path) not in json.dumps([told, [event.payload for event in here.events]], default=str)
+            outputs = [*await here.reads("room"), file]
+            assert "/h/p" not in json.dumps(outputs)
+            assert str(tmp_path) not in json.dumps([outputs, [event.payload for event in here.events]], default=str)
             assert base64.b64decode(file["files"][0]["content"]) == b"the plan"
 
     within(scenario())

@@ -30,8 +30,8 @@ def test_no_part_is_too_long_and_no_word_is_lost(text: str, limit: int) -> None:
     assert all(0 < len(part) <= limit for part in parts)
 
     def letters(texts: list[str]) -> str:
-        kept = (line for one in texts for line in one.splitlines() if not re.match(r" {0,3}(`{3,}|~{3,})", line))
-        return "".join("".join(kept).split())
+        lines = (line for one in texts for line in one.splitlines() if not re.match(r" {0,3}(`{3,}|~{3,})", line))
+        return "".join("".join(lines).split())
 
     assert letters(parts) == letters([text])
 

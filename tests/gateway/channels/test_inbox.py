@@ -1,4 +1,4 @@
-"""Messages in: heard once, judged, answered in order, nothing lost between two processes, nothing said twice."""
+"""Messages in: taken once, judged, answered in order, nothing lost between two processes, nothing sent twice."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def test_a_message_is_answered_where_it_came_from_while_we_type(tmp_path: Path) 
     within(scenario())
 
 
-def test_the_same_message_told_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
+def test_the_same_message_delivered_again_is_answered_once_even_by_another_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             await receive(here, "!say once", id="1")
@@ -62,7 +62,7 @@ def test_the_same_message_told_again_is_answered_once_even_by_another_process(tm
     within(scenario())
 
 
-def test_what_was_heard_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
+def test_what_was_received_before_a_crash_is_answered_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, asleep=True) as here:
             received = here.twin.build_message("!say late but here", id="1")
@@ -118,8 +118,8 @@ def test_more_messages_than_a_session_queues_are_all_answered(tmp_path: Path) ->
         async with open_channels(tmp_path, config=config) as here:
             for number in range(60):
                 await receive(here, f"!say answer {number}", id=str(number))
-            taken = await here.twin.has(60)
-            assert [text for _, text in taken] == [f"answer {number}" for number in range(60)]
+            deliveries = await here.twin.has(60)
+            assert [text for _, text in deliveries] == [f"answer {number}" for number in range(60)]
 
     within(scenario())
 
@@ -151,7 +151,7 @@ def test_stop_does_not_wait_behind_what_it_stops(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
+def test_new_starts_a_new_session_and_carries_words_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             await receive(here, "!say one", id="1")
@@ -164,7 +164,7 @@ def test_new_begins_anew_and_carries_words_on(tmp_path: Path) -> None:
     within(scenario())
 
 
-def test_strangers_get_a_code_once_and_nothing_else_until_they_are_let_in(tmp_path: Path) -> None:
+def test_strangers_get_a_code_once_and_nothing_else_until_they_are_approved(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path, config=NOBODY) as here:
             await receive(here, "!say secret", id="1")
@@ -227,10 +227,10 @@ def test_what_the_tool_sent_to_this_conversation_is_the_answer(tmp_path: Path) -
             elsewhere = json.dumps({"action": "send", "target": "bob", "message": "for Bob"})
             await receive(here, f"!tool message {elsewhere}\n!say told Bob", id="2")
             await settled(here)
-            taken = await here.twin.has(3)
-            assert taken[1] == ("bob", "for Bob")
-            assert taken[2][0] == "ann"
-            assert taken[2][1].endswith("told Bob")
+            deliveries = await here.twin.has(3)
+            assert deliveries[1] == ("bob", "for Bob")
+            assert deliveries[2][0] == "ann"
+            assert deliveries[2][1].endswith("told Bob")
 
     within(scenario())
 
@@ -274,9 +274,9 @@ def test_files_come_back_whole_over_the_local_channel(tmp_path: Path) -> None:
         async with open_channels(tmp_path) as here:
             file = {"mimeType": "image/png", "fileName": "a.png", "content": "aGVsbG8="}
             await here.call("local.send", text="!return", attachments=[file])
-            seen = await here.until(lambda messages: len(messages) == 2)
-            assert seen[1]["attachments"] == [{"name": "a.png", "mimeType": "image/png", "size": 5}]
-            files = await here.call("local.file", messageId=seen[1]["id"])
+            received = await here.until(lambda messages: len(messages) == 2)
+            assert received[1]["attachments"] == [{"name": "a.png", "mimeType": "image/png", "size": 5}]
+            files = await here.call("local.file", messageId=received[1]["id"])
             assert files["files"][0]["content"] == "aGVsbG8="
 
     within(scenario())
@@ -311,7 +311,7 @@ def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
             )  # fmt: skip
             await settled(here)
         async with open_channels(tmp_path, config=quickly()) as here:
-            await receive(here, "two", id="2")  # told again: known
+            await receive(here, "two", id="2")  # delivered again: known
             await receive(here, "!say five", id="5")  # and a pause
             assert await here.twin.has(1) == [("ann", "five")]
 
@@ -324,8 +324,8 @@ def test_others_orders_and_channels_without_patience_are_not_joined(tmp_path: Pa
             group: Any = {"chat": "group", "address": here.at("family"), "mentioned": True}
             await receive(here, "for me", id="1", sender=Sender(id="ann"), **group)
             await receive(here, "and for me", id="2", sender=Sender(id="bob"), **group)
-            said = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
-            assert said == ["ann: for me", "bob: and for me"]
+            prompts = [text.partition("You said: ")[2] for _, text in await here.twin.has(2)]
+            assert prompts == ["ann: for me", "bob: and for me"]
             await receive(here, "/status", id="3")
             await receive(here, "!say five", id="4")
             texts = [text for _, text in await here.twin.has(4)]
@@ -350,8 +350,8 @@ def test_joined_messages_survive_a_crash_whole_and_nothing_is_added_to_what_was_
             await here.books.inbox.merge(first.id, whole, others=[second.id])  # and then the process died
         async with open_channels(tmp_path, config=quickly()) as again:
             await receive(again, "three", id="3")
-            said = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
-            assert said == ["one\ntwo", "three"]
+            prompts = [text.partition("You said: ")[2] for _, text in await again.twin.has(2)]
+            assert prompts == ["one\ntwo", "three"]
 
     within(scenario())
 
@@ -384,9 +384,9 @@ def test_a_file_is_fetched_only_once_its_sender_may_write_and_speaks_to_us(tmp_p
             group = {"chat": "group", "address": here.at("family"), "sender": Sender(id="ann")}
             await receive(here, "for the others", id="2", files=lying("family.png"), **group)
             await receive(here, "!say look\n!return", id="3", files=lying("mine.png"))
-            taken = await shelf.has(2)
+            deliveries = await shelf.has(2)
             await settled(here)
-            assert ("ann", "look\n[mine.png: this channel can't carry it]") in taken
+            assert ("ann", "look\n[mine.png: this channel can't carry it]") in deliveries
             assert shelf.asked == ["mine.png"]
 
     within(scenario())
@@ -450,7 +450,7 @@ class Slow(Twin):
         await self.go.wait()
 
 
-def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path: Path) -> None:
+def test_a_message_that_comes_while_its_account_restarts_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         twin = Slow()
         async with open_channels(tmp_path, twin=twin) as here:
@@ -465,9 +465,9 @@ def test_a_message_that_comes_while_its_account_starts_anew_is_answered(tmp_path
     within(scenario())
 
 
-def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_path: Path) -> None:
+def test_a_local_message_not_announced_before_the_crash_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
-        book = "agent:main:local:group:#team"
+        key = "agent:main:local:group:#team"
         async with open_channels(tmp_path) as here:
             owner = Sender(id="owner")
             note = NewLocalMessage(
@@ -477,17 +477,19 @@ def test_a_local_message_nobody_was_told_of_before_the_crash_is_answered(tmp_pat
             await SqlLocalMessageRepository(here.memory.store).add(note)  # and then the process died
         config = {"channels": {"local": {"groupPolicy": "open"}}}
         async with open_channels(tmp_path, config=config) as again:
-            await again.until(lambda seen: [m["text"] for m in seen] == ["do\n!say heard you", "heard you"], "#team")
+            await again.until(
+                lambda messages: [m["text"] for m in messages] == ["do\n!say heard you", "heard you"], "#team"
+            )
         async with open_channels(tmp_path, config=config) as third:
             await third.call("local.send", conversation="#team", text="do\n!say and you", mentioned=True)
-            await third.until(lambda seen: len(seen) == 4, "#team")
-            page = await third.memory.sessions.history(book, limit=10)
+            await third.until(lambda messages: len(messages) == 4, "#team")
+            page = await third.memory.sessions.history(key, limit=10)
             assert len(page.messages) == 4
 
     within(scenario())
 
 
-def test_what_is_heard_while_the_house_closes_is_kept_for_the_next(tmp_path: Path) -> None:
+def test_what_is_received_while_the_gateway_closes_is_kept_for_the_next(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             twin, hear = here.twin, here.service.inbound.receive

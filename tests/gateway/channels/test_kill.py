@@ -31,35 +31,35 @@ Lane = dict[str, int]
 
 @contextlib.asynccontextmanager
 async def client_of(served: Served) -> AsyncIterator[GatewayClient]:
-    told = ClientProfile(client=BACKEND, scopes=(READ, WRITE, ADMIN))
-    async with GatewayClient(served.ws, told, credentials=Credentials(token=served.token), redial=False) as client:
+    profile = ClientProfile(client=BACKEND, scopes=(READ, WRITE, ADMIN))
+    async with GatewayClient(served.ws, profile, credentials=Credentials(token=served.token), redial=False) as client:
         yield client
 
 
-async def send_on(client: GatewayClient, lane: str, done: Lane) -> None:
+async def send_on(client: GatewayClient, lane: str, counts: Lane) -> None:
     """One after the other, each until it is acknowledged; an unacknowledged one is sent again under its key."""
     while True:
-        number = done[lane]
+        number = counts[lane]
         params = {"to": lane, "channel": "local", "message": f"out {number}", "idempotencyKey": f"{lane}-{number}"}
         await client.call("send", params)
-        done[lane] += 1
+        counts[lane] += 1
 
 
-async def write_on(client: GatewayClient, lane: str, done: Lane) -> None:
-    """The same from the other side. Nobody answers here: it is a group, and nothing is said to the agent."""
+async def write_on(client: GatewayClient, lane: str, counts: Lane) -> None:
+    """The same from the other side. No agent answers here: it is a group, and no message mentions the agent."""
     while True:
-        number = done[lane]
+        number = counts[lane]
         await client.call("local.send", {"conversation": lane, "text": f"in {number}", "idempotencyKey": str(number)})
-        done[lane] += 1
+        counts[lane] += 1
 
 
-async def ask_on(client: GatewayClient, done: Lane) -> None:
+async def ask_on(client: GatewayClient, counts: Lane) -> None:
     """Questions for the demo agent, one after the other; what becomes of them is seen at the end."""
     while True:
-        number = done["desk"]
+        number = counts["desk"]
         params = {"conversation": "desk", "text": f"!say answer {number}", "idempotencyKey": str(number)}
         await client.call("local.send", params)
-        done["desk"] += 1
+        counts["desk"] += 1
 
 
 async def burst_on(client: GatewayClient, acknowledged: set[int]) -> None:
@@ -103,16 +103,16 @@ async def everything(client: GatewayClient, lane: str) -> list[str]:
 async def answered(client: GatewayClient) -> None:
     """Each question has one answer: the agent's, or a word that it was cut short. None is answered twice."""
     while True:
-        seen = await everything(client, "desk")
-        questions = [text for text in seen if text.startswith("!say")]
-        if len(seen) >= 2 * len(questions):
+        texts = await everything(client, "desk")
+        questions = [text for text in texts if text.startswith("!say")]
+        if len(texts) >= 2 * len(questions):
             break
         await asyncio.sleep(0.1)
     assert questions == [f"!say answer {number}" for number in range(len(questions))]
-    replies = [text for text in seen if text.startswith("answer")]
+    replies = [text for text in texts if text.startswith("answer")]
     assert len(replies) == len(set(replies))
-    cut = sum(text.startswith("⚠️ The gateway restarted") for text in seen)
-    assert len(replies) + cut == len(questions), seen
+    cut = sum(text.startswith("⚠️ The gateway restarted") for text in texts)
+    assert len(replies) + cut == len(questions), texts
 
 
 async def finish(served: Served, sent: Lane, written: Lane, hall: set[int]) -> None:
@@ -121,16 +121,16 @@ async def finish(served: Served, sent: Lane, written: Lane, hall: set[int]) -> N
             await asyncio.sleep(0.05)
         assert (await client.call("outbox.list", {"status": "failed"}))["items"] == []
         for lane, acknowledged in sent.items():
-            seen = await everything(client, lane)
-            assert seen == [f"out {number}" for number in range(len(seen))], lane
-            assert acknowledged <= len(seen) <= acknowledged + 1  # one may have been taken and not acknowledged
+            texts = await everything(client, lane)
+            assert texts == [f"out {number}" for number in range(len(texts))], lane
+            assert acknowledged <= len(texts) <= acknowledged + 1  # one may have been taken and not acknowledged
         await answered(client)
-        seen = await everything(client, "hall")
-        assert len(seen) == len(set(seen))
-        assert {str(number) for number in hall} <= set(seen)
-        seen = await everything(client, "#inward")
-        assert seen == [f"in {number}" for number in range(len(seen))]
-        assert written["#inward"] <= len(seen) <= written["#inward"] + 1
+        texts = await everything(client, "hall")
+        assert len(texts) == len(set(texts))
+        assert {str(number) for number in hall} <= set(texts)
+        texts = await everything(client, "#inward")
+        assert texts == [f"in {number}" for number in range(len(texts))]
+        assert written["#inward"] <= len(texts) <= written["#inward"] + 1
 
 
 def test_killed_in_the_middle_of_sending_each_message_arrives_once(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_conversations_are_there_after_reopening(harness: HarnessFactory) -> Non
     asyncio.run(scenario())
 
 
-def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
+def test_a_message_is_refused_while_no_channel_listens(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_store(str(tmp_path / "db.sqlite")) as store:
             channel = LocalChannel(SqlLocalMessageRepository(store))
@@ -109,7 +109,7 @@ def test_a_person_is_not_heard_while_nobody_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 300, "a\nb"])
-def test_a_name_nobody_could_read_is_refused(name: str, harness: HarnessFactory) -> None:
+def test_an_unreadable_name_is_refused(name: str, harness: HarnessFactory) -> None:
     async def scenario() -> None:
         async with harness() as here:
             with pytest.raises(ChannelRefused, match="visible characters"):

@@ -173,7 +173,7 @@ def test_what_was_said_while_we_were_away_is_heard_in_order_and_nothing_before_i
     bounded(scenario)
 
 
-def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_path: Path) -> None:
+def test_a_message_that_could_not_be_stored_is_delivered_again(synapse: Synapse, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pair(synapse) as (ann, bot):
             room = await ann.room(bot.user)
@@ -190,9 +190,9 @@ def test_a_message_that_could_not_be_kept_is_told_again(synapse: Synapse, tmp_pa
             id = await ann.send(room, {"msgtype": "m.text", "body": "keep me"})
             with pytest.raises(ChannelError, match="disk is full"):
                 await channel.run(full)
-            kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
-            async with running(channel, kept.put):
-                assert (await kept.get()).id == id == tries[0]
+            received: asyncio.Queue[InboundMessage] = asyncio.Queue()
+            async with running(channel, received.put):
+                assert (await received.get()).id == id == tries[0]
             await channel.aclose()
 
     bounded(scenario)
@@ -293,7 +293,7 @@ def test_invitations_are_accepted_only_as_the_settings_say(synapse: Synapse, tmp
     bounded(scenario)
 
 
-def test_no_invitation_is_accepted_unless_somebody_says_so() -> None:
+def test_no_invitation_is_accepted_unless_the_config_says_so() -> None:
     assert MatrixSettings.read({"homeserver": "https://matrix.test"}).auto_join == "off"
 
 
@@ -446,10 +446,10 @@ def test_several_files_go_out_in_order_and_once(harness: HarnessFactory) -> None
                 harness.address, OutboundMessage(text="both", attachments=files), key=same
             )
         end = await harness.channel.send(harness.address, OutboundMessage(text="end"), key=key())
-        seen = await until(harness, has(end.message_id))
-        assert [message.text for message in seen] == ["both", "b.txt", "end"]
-        assert receipt.extra["messageIds"] == [message.id for message in seen[:2]]
-        assert await harness.ann.download(seen[1].extra["content"]["url"]) == b"bee"
+        messages = await until(harness, has(end.message_id))
+        assert [message.text for message in messages] == ["both", "b.txt", "end"]
+        assert receipt.extra["messageIds"] == [message.id for message in messages[:2]]
+        assert await harness.ann.download(messages[1].extra["content"]["url"]) == b"bee"
 
     run_scenario(harness, scenario)
 

@@ -18,7 +18,7 @@ from openclaw_mcp.core.channel import Channel, ChatAddress, InboundMessage, Outb
 from openclaw_mcp.gateway.channels.matrix import MatrixChannel, MatrixSettings
 
 from .contract import PIXEL, ChannelContract, HarnessFactory, has, key, one, receive_next, until
-from .synapse import Person, Synapse, shown
+from .synapse import Person, Synapse, read_messages
 from .test_matrix import running
 
 RULE = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
@@ -87,7 +87,7 @@ class EncryptedWorld:
 
     async def sees(self, address: ChatAddress | None = None) -> Sequence[StoredMessage]:
         room = (address or self.address).to
-        return shown(await self.events(room), await self.ann.pinned(room))
+        return read_messages(await self.events(room), await self.ann.pinned(room))
 
     async def sees_typing(self) -> bool:
         return self.bot in await self.ann.typing(self.address.to)
@@ -155,8 +155,8 @@ def test_the_server_sees_neither_words_nor_files(harness: HarnessFactory) -> Non
         raw = next(e for e in await harness.ann.events(harness.address.to) if e["event_id"] == receipt.message_id)
         assert raw["type"] == "m.room.encrypted"
         assert "secret" not in json.dumps(raw)
-        shown = one(await until(harness, has(receipt.message_id)), receipt.message_id)
-        file = shown.extra["content"]["file"]
+        stored = one(await until(harness, has(receipt.message_id)), receipt.message_id)
+        file = stored.extra["content"]["file"]
         data = await harness.ann.download(file["url"])
         assert data != PIXEL
         assert decrypt_attachment(data, file["key"]["k"], file["hashes"]["sha256"], file["iv"]) == PIXEL
@@ -170,8 +170,8 @@ def test_an_edit_a_thread_and_a_read_work_on_what_is_inside(harness: HarnessFact
         await receive_next(harness)
         sent = await harness.channel.send(harness.address, OutboundMessage(text="ours"), key=key())
         await harness.channel.edit(harness.address, sent.message_id, "ours, better")
-        seen = await harness.channel.read(harness.address, limit=5)
-        assert [(message.text, message.edited) for message in seen] == [("theirs", False), ("ours, better", True)]
+        messages = await harness.channel.read(harness.address, limit=5)
+        assert [(message.text, message.edited) for message in messages] == [("theirs", False), ("ours, better", True)]
 
     run_scenario(harness, scenario)
 

@@ -48,7 +48,7 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "wanted"),
+    ("name", "requested_name", "wanted"),
     [
         ("a.png", None, ("a.png", "image/png")),
         ("a.png", "b.txt", ("b.txt", "image/png")),
@@ -57,11 +57,11 @@ def test_files_come_from_allowed_folders_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_has_its_own_name_unless_another_is_given(
-    tmp_path: Path, name: str, asked: str | None, wanted: tuple[str, str]
+    tmp_path: Path, name: str, requested_name: str | None, wanted: tuple[str, str]
 ) -> None:
     async def scenario() -> None:
         (tmp_path / name).write_bytes(b"x")
-        file = await MediaLoader().load(f" {name} ", FileAccess(folders=(tmp_path,)), max_bytes=1, name=asked)
+        file = await MediaLoader().load(f" {name} ", FileAccess(folders=(tmp_path,)), max_bytes=1, name=requested_name)
         assert (file.name, file.mime_type) == wanted
 
     within(scenario())
@@ -188,7 +188,7 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "wanted"),
+    ("path", "requested_name", "wanted"),
     [
         ("a.png", None, ("a.png", "image/png")),
         ("a.png", "b.txt", ("b.txt", "image/png")),
@@ -202,10 +202,12 @@ def test_files_from_the_web_are_bounded_and_never_from_our_own_network() -> None
     ],
 )
 def test_a_file_from_the_web_has_the_name_of_its_address_and_the_type_its_server_says(
-    path: str, asked: str | None, wanted: tuple[str | None, str]
+    path: str, requested_name: str | None, wanted: tuple[str | None, str]
 ) -> None:
     async def scenario(base: str) -> None:
-        file = await MediaLoader(allow_private_network=True).load(f"{base}/{path}", NOTHING, max_bytes=7, name=asked)
+        file = await MediaLoader(allow_private_network=True).load(
+            f"{base}/{path}", NOTHING, max_bytes=7, name=requested_name
+        )
         assert (file.name, file.mime_type) == wanted
         assert file.url == f"{base}/{path}"
 

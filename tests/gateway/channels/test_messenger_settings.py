@@ -26,5 +26,5 @@ def test_secrets_are_hidden_where_the_config_is_shown() -> None:
         "matrix": {"accessToken": "s1", "password": "s2"},
         "telegram": {"botToken": "s3", "webhookSecret": "s4"},
     }
-    shown = str(redact_secrets({"channels": channels}))
-    assert not any(secret in shown for secret in ("s1", "s2", "s3", "s4"))
+    redacted = str(redact_secrets({"channels": channels}))
+    assert not any(secret in redacted for secret in ("s1", "s2", "s3", "s4"))

@@ -176,22 +176,22 @@ def test_a_gateway_killed_while_it_sends_to_matrix_has_sent_once(synapse: Synaps
             await running.start()
             room = await ann.room(bot.user, is_direct=True)
             await ann.until_member(room, bot.user)
-            said = []
+            texts = []
             for number in range(KILLS):
                 between.taken = running.kill
-                said.append(f"number {number}")
-                await ann.send(room, {"msgtype": "m.text", "body": said[-1]})
+                texts.append(f"number {number}")
+                await ann.send(room, {"msgtype": "m.text", "body": texts[-1]})
                 await running.dead()
                 await running.start()
             await ann.send(room, {"msgtype": "m.text", "body": "the end"})
 
             async def answered() -> bool:
-                return set(await matrix_answers(ann, room)) == {*said, "the end"}
+                return set(await matrix_answers(ann, room)) == {*texts, "the end"}
 
             await until(answered)
             assert set((await matrix_answers(ann, room)).values()) == {1}
             assert len(between.seen) == KILLS + 1
-            print(f"{KILLS} kills, {len(said) + 1} answers on Matrix, each once")
+            print(f"{KILLS} kills, {len(texts) + 1} answers on Matrix, each once")
             await running.aclose()
             await between.http.aclose()
 
@@ -226,21 +226,21 @@ def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Pat
 
             server.taken = kill
             await running.start()
-            said = []
+            texts = []
             for number in range(KILLS):
-                said.append(f"number {number}")
-                server.say(ANN, said[-1])
+                texts.append(f"number {number}")
+                server.say(ANN, texts[-1])
                 await running.dead()
                 await running.start()
             server.say(ANN, "the end")
 
             async def answered() -> bool:
-                return set(telegram_answers(server)) == {*said, "the end"}
+                return set(telegram_answers(server)) == {*texts, "the end"}
 
             await until(answered)
             assert max(telegram_answers(server).values()) == 2  # what was in flight, and never more
             twice = sum(count == 2 for count in telegram_answers(server).values())
-            print(f"{KILLS} kills, {len(said) + 1} answers on Telegram, none lost, {twice} of them twice")
+            print(f"{KILLS} kills, {len(texts) + 1} answers on Telegram, none lost, {twice} of them twice")
             assert TOKEN.partition(":")[2] not in (tmp_path / "gateway.log").read_text()
             await running.aclose()
 

@@ -22,11 +22,11 @@ SENDS: list[tuple[str, Json]] = [
 
 
 class Voting(Twin):
-    async def send_poll(self, *_given: Any, **_more: Any) -> Any:
+    async def send_poll(self, *_args: Any, **_more: Any) -> Any:
         return DeliveryReceipt(message_id="p1", at=1)
 
 
-def asked(params: Json, to: str) -> Json:
+def message_params(params: Json, to: str) -> Json:
     if "params" in params:
         return {**params, "params": {**params["params"], "to": f"twin:{to}"}, "sessionKey": KEY}
     return {**params, "to": f"twin:{to}" if "channel" not in params else to, "sessionKey": KEY}
@@ -46,10 +46,10 @@ def test_words_for_a_session_stand_in_it_when_they_were_sent_where_it_is(
             assert twin.hear is not None
             await twin.hear(twin.build_message("!say hi", id="1"))
             await twin.has(1)
-            await here.call(method, who, **asked(params, to))
+            await here.call(method, who, **message_params(params, to))
             page = await here.memory.sessions.history(KEY, limit=10)
-            said = [message.body["content"] for message in page.messages]
-            assert ([{"type": "text", "text": "mirrored"}] in said) is (
+            contents = [message.body["content"] for message in page.messages]
+            assert ([{"type": "text", "text": "mirrored"}] in contents) is (
                 expected and not (method == "poll" and to == "x")
             )
 

@@ -38,9 +38,9 @@ def test_it_is_on_disk_before_the_channel_hears_of_it(tmp_path: Path) -> None:
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="hi"), key="k")
             assert posted.status == "queued"
             await asyncio.wait_for(here.twin.entered.wait(), WAIT)
-            kept = await here.books.outbox.get(posted.id)
-            assert kept is not None
-            assert (kept.status, kept.parts[0].text) == ("queued", "hi")
+            stored = await here.books.outbox.get(posted.id)
+            assert stored is not None
+            assert (stored.status, stored.parts[0].text) == ("queued", "hi")
             here.twin.gate.set()
             again = await here.service.post(here.at("ann"), OutboundMessage(text="hi"), key="k", wait=WAIT)
             assert (again.id, again.status, again.receipts[0].message_id) == (posted.id, "sent", "1")
@@ -111,10 +111,10 @@ def test_tries_are_bounded(tmp_path: Path) -> None:
             here.twin.script = [ChannelError("no network")] * 20
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             async with asyncio.timeout(WAIT):
-                while (kept := await here.books.outbox.get(posted.id)) is None or kept.status == "queued":  # noqa: ASYNC110
+                while (stored := await here.books.outbox.get(posted.id)) is None or stored.status == "queued":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            assert (kept.status, kept.tries, len(here.twin.keys)) == ("failed", 5, 5)
-            assert "tried 5 times" in str(kept.error)
+            assert (stored.status, stored.tries, len(here.twin.keys)) == ("failed", 5, 5)
+            assert "tried 5 times" in str(stored.error)
             assert (await here.call("outbox.drop", id=posted.id))["dropped"] is True
             assert (await here.call("outbox.list"))["items"] == []
 
@@ -126,13 +126,13 @@ def test_a_busy_server_is_given_the_time_it_asks_for_and_that_is_no_try(tmp_path
         async with open_channels(tmp_path) as here:
             here.twin.script = [ChannelBusy("slow down", 0.05)] * 8
             loop = asyncio.get_running_loop()
-            begun = loop.time()
+            start = loop.time()
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             await here.twin.has(1)
-            assert loop.time() - begun >= 0.05 * 8
-            kept = await here.books.outbox.get(posted.id)
-            assert kept is not None
-            assert kept.tries == 0
+            assert loop.time() - start >= 0.05 * 8
+            stored = await here.books.outbox.get(posted.id)
+            assert stored is not None
+            assert stored.tries == 0
 
     within(scenario())
 
@@ -145,8 +145,8 @@ def test_a_bug_of_a_channel_is_one_messages_trouble(tmp_path: Path) -> None:
             await here.twin.has(1)
             here.twin.script = [RuntimeError("a secret inside")] * 9
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="b"), key="b")
-            kept: Any = await here.service.outbox.wait_for_outcome(await _mail(here, posted.id), seconds=WAIT)
-            assert "secret" not in str(kept.error)
+            outcome: Any = await here.service.outbox.wait_for_outcome(await _mail(here, posted.id), seconds=WAIT)
+            assert "secret" not in str(outcome.error)
 
     async def _mail(here: Any, uid: str) -> Any:
         return await here.books.outbox.get(uid)
@@ -169,11 +169,11 @@ def test_a_long_text_goes_in_parts_and_a_crash_between_them_repeats_none(tmp_pat
         second = Twin(limit=100)
         async with open_channels(tmp_path, twin=second) as again:
             await second.has(2)
-            done = await again.service.post(again.at("ann"), OutboundMessage(text=text), key="a", wait=WAIT)
-            assert (done.status, len(done.receipts)) == ("sent", 4)
-        said = [part for _, part in first.taken + second.taken]
-        assert " ".join(said) == text
-        assert all(len(part) <= 100 for part in said)
+            result = await again.service.post(again.at("ann"), OutboundMessage(text=text), key="a", wait=WAIT)
+            assert (result.status, len(result.receipts)) == ("sent", 4)
+        parts = [part for _, part in first.taken + second.taken]
+        assert " ".join(parts) == text
+        assert all(len(part) <= 100 for part in parts)
 
     within(scenario())
 
@@ -185,10 +185,10 @@ def test_what_waits_is_taken_up_in_order_by_the_next_process(tmp_path: Path) -> 
             for number in range(50):
                 await here.service.post(here.at(f"c{number % 3}"), OutboundMessage(text=str(number)), key=str(number))
         async with open_channels(tmp_path) as again:
-            taken = await again.twin.has(50)
+            deliveries = await again.twin.has(50)
             for lane in range(3):
-                assert [text for to, text in taken if to == f"c{lane}"] == [str(n) for n in range(lane, 50, 3)]
-            assert len(taken) == 50
+                assert [text for to, text in deliveries if to == f"c{lane}"] == [str(n) for n in range(lane, 50, 3)]
+            assert len(deliveries) == 50
 
     within(scenario())
 
@@ -200,8 +200,8 @@ def test_a_letter_for_a_channel_that_is_gone_waits_and_is_dropped_by_hand(tmp_pa
             mail = await here.service.outbox.put(
                 NewOutboxMessage(key="k", address=gone, parts=(OutboundMessage(text="a"),))
             )
-            kept = await here.service.outbox.wait_for_outcome(mail, seconds=WAIT)
-            assert "is not running" in str(kept.error)
+            outcome = await here.service.outbox.wait_for_outcome(mail, seconds=WAIT)
+            assert "is not running" in str(outcome.error)
             with pytest.raises(ChannelRefused, match="Unknown channel: gone; configured are local, twin"):
                 await here.service.post(gone, OutboundMessage(text="a"), key="other")
 
@@ -212,7 +212,7 @@ def test_what_an_operator_sends_for_a_session_is_in_its_transcript(tmp_path: Pat
     async def scenario() -> None:
         async with open_channels(tmp_path) as here:
             await here.call("local.send", text="!say hi")
-            await here.until(lambda seen: len(seen) == 2)
+            await here.until(lambda messages: len(messages) == 2)
             key = "agent:main:main"
             await here.service.post(here.at("ann"), OutboundMessage(text="mirrored"), key="k", wait=WAIT, session=key)
             page = await here.memory.sessions.history(key, limit=10)
@@ -234,9 +234,9 @@ def test_while_a_channel_is_down_no_try_is_used_up(tmp_path: Path, monkeypatch: 
             twin.script = [ChannelError("no network")] * 12
             posted = await here.service.post(here.at("ann"), OutboundMessage(text="a"), key="a")
             assert await twin.has(1) == [("ann", "a")]
-            kept = await here.books.outbox.get(posted.id)
-            assert kept is not None
-            assert kept.tries == 0
+            stored = await here.books.outbox.get(posted.id)
+            assert stored is not None
+            assert stored.tries == 0
 
     within(scenario())
 

@@ -30,19 +30,19 @@ OWN: list[Json] = [{}, {"target": "ann"}, {"target": "twin:ann"}, {"target": " a
 METHODS = ["tool", "message.action", "message:"]
 
 
-async def ask(here: ChannelHarness, method: str, caller: Caller, action: str, given: Json) -> str | None:
+async def ask(here: ChannelHarness, method: str, caller: Caller, action: str, params: Json) -> str | None:
     """Why it was refused; None: it was done."""
     try:
         if method == "tool":
-            done = await use(here, caller, action, **given)
+            result = await use(here, caller, action, **params)
         elif method == "message.action":
-            done = await here.call("message.action", caller, action=action, params=given)
+            result = await here.call("message.action", caller, action=action, params=params)
         else:
             name = {"read": "readMessages"}.get(action, action)
-            done = await here.call(f"message:{name}", caller, **given)
+            result = await here.call(f"message:{name}", caller, **params)
     except (ToolError, RpcError) as exc:
         return str(exc)
-    results = done.get("payload", done).get("results") if action == "broadcast" else None
+    results = result.get("payload", result).get("results") if action == "broadcast" else None
     return None if results is None else results[0].get("error")
 
 
@@ -122,8 +122,8 @@ def test_a_run_that_another_started_is_bound_as_that_is(tmp_path: Path, action: 
             for rules in ({}, {"crossContext": {"allowWithinProvider": False}}):
                 here.config = {**TWO, "tools": {"message": rules}}
                 for where in ("ann", "bob", "local:main"):
-                    asked = aimed(action, params, where)
-                    own, childs = [await ask(here, "tool", who, action, asked) for who in (first, child)]
+                    arguments = aimed(action, params, where)
+                    own, childs = [await ask(here, "tool", who, action, arguments) for who in (first, child)]
                     assert own == childs, (rules, where)
             assert {deed[1] for twin in twins for deed in twin.done} <= {"ann", "bob"}
 
@@ -181,11 +181,11 @@ def test_a_run_in_no_conversation_sends_only_where_it_was_said(
         async with open_channels(tmp_path, twin=Recorder()) as here:
             here.config = {**here.config, "tools": {"message": rules}}
             caller = Caller(kind="agent", name="run", session="agent:main:cron:1", grant=grant)
-            asked = {"channel": "twin", "target": "bob"}
-            refusal = await ask(here, "tool", caller, "send", {**asked, "message": "x"})
+            params = {"channel": "twin", "target": "bob"}
+            refusal = await ask(here, "tool", caller, "send", {**params, "message": "x"})
             assert (refusal is None) is may, refusal
             at_home = grant is not None and (grant.owner or grant.delivers_to == ("twin", "default", "bob"))
-            assert (await ask(here, "tool", caller, "read", asked) is None) is at_home
+            assert (await ask(here, "tool", caller, "read", params) is None) is at_home
 
     within(scenario())
 

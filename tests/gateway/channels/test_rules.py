@@ -32,15 +32,15 @@ def inbound(text: str = "hi", *, chat: ChatKind = "direct", mentioned: bool = Fa
     return InboundMessage(id="1", chat=chat, text=text, at=1, mentioned=mentioned, **values)
 
 
-def rules(**given: Any) -> ChannelRules:
-    return msgspec.convert(given, ChannelRules)
+def rules(**settings: Any) -> ChannelRules:
+    return msgspec.convert(settings, ChannelRules)
 
 
 # ---- who may write ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given", "outcome"),
+    ("settings", "outcome"),
     [
         ({}, "pair"),
         ({"dmPolicy": "allowlist"}, "out"),
@@ -58,17 +58,17 @@ def rules(**given: Any) -> ChannelRules:
         ({"allowFrom": ["456"]}, "pair"),
     ],
 )
-def test_direct_messages_need_a_name_on_the_list(given: Any, outcome: str) -> None:
-    assert check_access(inbound(), rules(**given), owner=False, approved=()).outcome == outcome
+def test_direct_messages_need_a_name_on_the_list(settings: Any, outcome: str) -> None:
+    assert check_access(inbound(), rules(**settings), owner=False, approved=()).outcome == outcome
 
 
-def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
+def test_pairing_admits_and_only_under_the_pairing_policy() -> None:
     assert check_access(inbound(), rules(), owner=False, approved={"123"}).outcome == "in"
     assert check_access(inbound(), rules(dmPolicy="allowlist"), owner=False, approved={"123"}).outcome == "out"
 
 
 @pytest.mark.parametrize(
-    ("given", "mentioned", "outcome"),
+    ("settings", "mentioned", "outcome"),
     [
         ({}, True, "out"),
         ({"allowFrom": ["123"]}, True, "in"),
@@ -84,12 +84,12 @@ def test_pairing_lets_in_and_only_under_the_pairing_policy() -> None:
         ({"groupPolicy": "disabled", "groupAllowFrom": ["*"]}, True, "out"),
     ],
 )
-def test_groups_need_a_place_a_person_and_a_mention(given: Any, mentioned: bool, outcome: str) -> None:
+def test_groups_need_a_place_a_person_and_a_mention(settings: Any, mentioned: bool, outcome: str) -> None:
     message = inbound(chat="group", mentioned=mentioned)
-    assert check_access(message, rules(**given), owner=False, approved={"123"}).outcome == outcome
+    assert check_access(message, rules(**settings), owner=False, approved={"123"}).outcome == outcome
 
 
-def test_the_owner_is_whoever_sits_at_the_terminal_and_whom_the_config_names() -> None:
+def test_the_owner_is_the_user_at_the_terminal_and_whom_the_config_names() -> None:
     assert is_owner(Sender(id="owner"), None, channel="local", vouched=True)
     assert is_owner(Sender(id="bob"), ["local:bob"], channel="local", vouched=True)
     assert not is_owner(Sender(id="owner"), None, channel="local")
@@ -240,9 +240,9 @@ def test_a_tool_that_sent_here_has_answered() -> None:
 
 
 def test_a_send_elsewhere_takes_nothing_away() -> None:
-    kept = answer("the news of today", ToolSentMessage(text="the news of today", address=ELSEWHERE))
-    assert kept is not None
-    assert kept.text == "the news of today"
+    reply = answer("the news of today", ToolSentMessage(text="the news of today", address=ELSEWHERE))
+    assert reply is not None
+    assert reply.text == "the news of today"
     in_thread = msgspec.structs.replace(HERE, thread="7")
     assert answer("hello", ToolSentMessage(text="x", address=in_thread)) is not None
 
@@ -251,11 +251,11 @@ def test_where_the_rest_is_wanted_only_repetitions_go() -> None:
     here = ToolSentMessage(text="The news of TODAY 🎉", address=HERE)
     assert answer("the  news of today", here, keep=True) is None
     assert answer("the news", here, keep=True) is not None  # too short to tell
-    kept = answer("Also, remember the milk.", here, keep=True)
-    assert kept is not None
+    reply = answer("Also, remember the milk.", here, keep=True)
+    assert reply is not None
 
 
-def test_what_was_sent_nobody_knows_where_to_is_not_repeated() -> None:
+def test_what_was_sent_to_an_unknown_place_is_not_repeated() -> None:
     assert answer("the news of today", ToolSentMessage(text="the news of today")) is None
     file = Attachment(mime_type="image/png", url="file:///tmp/a%20b.png")
     assert answer("", ToolSentMessage(media=("/tmp/a b.png",)), attachments=(file,)) is None
@@ -263,13 +263,13 @@ def test_what_was_sent_nobody_knows_where_to_is_not_repeated() -> None:
 
 @pytest.mark.parametrize(("text", "left"), [("NO_REPLY", None), (" NO_REPLY \n", None), ("Bye.\nNO_REPLY", "Bye.")])
 def test_silence_is_kept(text: str, left: str | None) -> None:
-    kept = answer(text)
-    assert (kept and kept.text) == left
+    reply = answer(text)
+    assert (reply and reply.text) == left
 
 
 def test_saying_the_word_is_not_silence() -> None:
-    kept = answer("The token is NO_REPLY, as you know")
-    assert kept is not None
+    reply = answer("The token is NO_REPLY, as you know")
+    assert reply is not None
 
 
 @pytest.mark.parametrize(
@@ -283,22 +283,22 @@ def test_saying_the_word_is_not_silence() -> None:
     ],
 )
 def test_a_tag_at_the_beginning_says_what_is_answered(text: str, reply_to: str | None) -> None:
-    kept = answer(text)
-    assert kept is not None
-    assert (kept.text, kept.reply_to) == ("hi", reply_to)
+    reply = answer(text)
+    assert reply is not None
+    assert (reply.text, reply.reply_to) == ("hi", reply_to)
 
 
 def test_a_promise_without_a_job_is_not_left_standing() -> None:
     for promise in ("Sure, I'll remind you at five.", "I\u2019ll ping you tomorrow.", "Your reminder is set!"):
-        kept = answer(promise, cron=0)
-        assert kept is not None
-        assert kept.text.endswith(NO_REMINDER_NOTE)
-        kept = answer(promise, cron=1)
-        assert kept is not None
-        assert kept.text == promise
-    kept = answer("You asked me to remind you of things.", cron=0)
-    assert kept is not None
-    assert NO_REMINDER_NOTE not in kept.text
+        reply = answer(promise, cron=0)
+        assert reply is not None
+        assert reply.text.endswith(NO_REMINDER_NOTE)
+        reply = answer(promise, cron=1)
+        assert reply is not None
+        assert reply.text == promise
+    reply = answer("You asked me to remind you of things.", cron=0)
+    assert reply is not None
+    assert NO_REMINDER_NOTE not in reply.text
 
 
 GROUP = inbound(chat="group", address=ChatAddress(channel="telegram", account="default", to="-100"))

@@ -64,9 +64,9 @@ def test_in_the_owners_session_the_words_of_others_bear_their_names(tmp_path: Pa
         async with open_channels(tmp_path, config=TOGETHER) as here:
             await says(here, OWNER, "from me", id="1")
             await says(here, OTHER, "from her", id="2")
-            said = await words(here, "agent:main:main")
-            assert any("Mallory: from her" in text for text in said)
-            assert not any("Olga: from me" in text for text in said)
+            texts = await words(here, "agent:main:main")
+            assert any("Mallory: from her" in text for text in texts)
+            assert not any("Olga: from me" in text for text in texts)
 
     within(scenario())
 

@@ -149,11 +149,11 @@ def test_an_update_is_confirmed_only_when_it_has_been_kept(harness: HarnessFacto
         with pytest.raises(ChannelError, match="disk is full"):
             await channel.run(full)
         assert server.confirmed == 0
-        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
-        async with running(channel, kept.put):
-            assert (await kept.get()).text == "keep me"
+        received: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        async with running(channel, received.put):
+            assert (await received.get()).text == "keep me"
             server.say(DIRECT, "and me")
-            assert (await kept.get()).text == "and me"
+            assert (await received.get()).text == "and me"
         assert server.confirmed > 0
         await channel.aclose()
 
@@ -164,10 +164,10 @@ def test_what_was_written_while_we_were_away_is_heard(harness: HarnessFactory) -
     async def scenario(server: TelegramServer) -> None:
         for number in range(150):
             server.say(DIRECT, str(number))
-        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        received: asyncio.Queue[InboundMessage] = asyncio.Queue()
         channel = bot(server)
-        async with running(channel, kept.put):
-            assert [(await kept.get()).text for _ in range(150)] == [str(number) for number in range(150)]
+        async with running(channel, received.put):
+            assert [(await received.get()).text for _ in range(150)] == [str(number) for number in range(150)]
         await channel.aclose()
 
     bounded(scenario)
@@ -193,28 +193,28 @@ async def hooked(server: TelegramServer, hear: Any, **settings: Any) -> AsyncIte
 
 def test_a_webhook_brings_messages_and_keeps_what_can_not_be_taken(harness: HarnessFactory) -> None:
     async def scenario(server: TelegramServer) -> None:
-        kept: list[str] = []
+        texts: list[str] = []
         refuse = [True]
 
         async def hear(message: InboundMessage) -> None:
             if refuse.pop() if refuse else False:
                 raise ChannelError("not now")
-            kept.append(message.text)
+            texts.append(message.text)
 
         async with hooked(server, hear) as (channel, _):
             assert (await channel.status())["mode"] == "webhook"
             server.say(DIRECT, "one")
             server.say(DIRECT, "two")
             assert await server.bring() == [503, 200, 200]
-            assert kept == ["one", "two"]
+            assert texts == ["one", "two"]
 
     bounded(scenario)
 
 
-def test_a_webhook_lets_nobody_in_without_the_secret(harness: HarnessFactory) -> None:
+def test_a_webhook_takes_no_update_without_the_secret(harness: HarnessFactory) -> None:
     async def scenario(server: TelegramServer) -> None:
-        kept: asyncio.Queue[InboundMessage] = asyncio.Queue()
-        async with hooked(server, kept.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
+        received: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        async with hooked(server, received.put, webhookSecret="so_secret-1") as (_, url), httpx.AsyncClient() as client:
             assert server.hook is not None
             assert server.hook["secret_token"] == "so_secret-1"
             header = "X-Telegram-Bot-Api-Secret-Token"
@@ -225,7 +225,7 @@ def test_a_webhook_lets_nobody_in_without_the_secret(harness: HarnessFactory) ->
             assert (await client.get(url, headers=right)).status_code == 405
             assert (await client.post(url, content=b"{", headers=right)).status_code == 400
             assert (await client.post(url, content=b" " * 2_000_000, headers=right)).status_code == 413
-            assert kept.empty()
+            assert received.empty()
 
     bounded(scenario)
 
@@ -278,7 +278,7 @@ def test_too_much_at_once_says_how_long_to_wait_and_a_failing_server_is_tried_ag
     run_scenario(harness, scenario)
 
 
-def test_two_programs_with_one_token_are_told_so(harness: HarnessFactory) -> None:
+def test_two_programs_with_one_token_are_reported(harness: HarnessFactory) -> None:
     async def scenario(server: TelegramServer) -> None:
         text = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
         hook = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first"
@@ -458,9 +458,9 @@ def test_a_file_larger_than_we_take_is_named_and_the_message_is_heard(harness: H
 def test_markup_is_shown_and_what_telegram_can_not_read_goes_plain(harness: HarnessFactory) -> None:
     async def scenario(harness: TelegramHarness) -> None:
         sent = await harness.channel.send(harness.address, OutboundMessage(text="**bold** <script> `a<b`"), key=key())
-        shown = one(await harness.sees(), sent.message_id)
-        assert shown.text == "bold <script> a<b"
-        assert [entity["type"] for entity in shown.extra["raw"]["entities"]] == ["b", "code"]
+        message = one(await harness.sees(), sent.message_id)
+        assert message.text == "bold <script> a<b"
+        assert [entity["type"] for entity in message.extra["raw"]["entities"]] == ["b", "code"]
         cannot = Refusal(400, "Bad Request: can't parse entities: Unsupported start tag at byte offset 3")
         harness.server.trouble["sendMessage"] = [cannot]
         sent = await harness.channel.send(harness.address, OutboundMessage(text="**bold**"), key=key())
@@ -491,9 +491,9 @@ def test_files_go_in_albums_of_their_kind(harness: HarnessFactory) -> None:
         sent = await harness.channel.send(harness.address, message, key=key())
         methods = [name for name, _ in harness.server.calls if name.startswith("send")]
         assert methods == ["sendMediaGroup", "sendMediaGroup", "sendMediaGroup", "sendVoice"]
-        seen = await harness.sees()
-        assert [message.id for message in seen] == sent.extra["messageIds"]
-        assert [message.text for message in seen if message.text] == ["all of it"]
+        messages = await harness.sees()
+        assert [message.id for message in messages] == sent.extra["messageIds"]
+        assert [message.text for message in messages if message.text] == ["all of it"]
 
     run_scenario(harness, scenario)
 

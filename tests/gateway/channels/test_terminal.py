@@ -21,11 +21,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield gateway
 
 
-def openclaw(served: Served, *words: str, given: str | None = None) -> "subprocess.CompletedProcess[str]":
+def openclaw(served: Served, *words: str, typed: str | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [OPENCLAW, *words],
         env=environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port),
-        input=given,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=WAIT,
@@ -34,50 +34,50 @@ def openclaw(served: Served, *words: str, given: str | None = None) -> "subproce
 
 
 def test_one_question_one_answer(served: Served) -> None:
-    done = openclaw(served, "chat", "-m", "!say good morning")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "good morning\n", "")
+    result = openclaw(served, "chat", "-m", "!say good morning")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "good morning\n", "")
 
 
 def test_a_conversation_goes_on_line_by_line_and_is_remembered(served: Served) -> None:
-    done = openclaw(served, "chat", "workshop", given="!say one\n\n/whoami\n!say two\n")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == ["one", "You are owner on local, account default.", "two"]
-    again = openclaw(served, "chat", "workshop", given="")
+    result = openclaw(served, "chat", "workshop", typed="!say one\n\n/whoami\n!say two\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[1:] == ["one", "You are owner on local, account default.", "two"]
+    again = openclaw(served, "chat", "workshop", typed="")
     assert again.stdout.splitlines()[:2] == ["owner: !say one", "agent: one"]
     listed = ask(served, "local.conversations")["conversations"]
     assert "workshop" in [conversation["name"] for conversation in listed]
 
 
 def test_words_after_new_are_answered_too(served: Served) -> None:
-    done = openclaw(served, "chat", "anew", "-m", "/new !say first")
-    assert (done.stdout, done.returncode) == ("A new conversation begins.\nfirst\n", 0)
-    done = openclaw(served, "chat", "anew", given="/reset !say second\n!say third\n")
-    assert done.stdout.endswith("A new conversation begins.\nsecond\nthird\n")
+    result = openclaw(served, "chat", "anew", "-m", "/new !say first")
+    assert (result.stdout, result.returncode) == ("A new conversation begins.\nfirst\n", 0)
+    result = openclaw(served, "chat", "anew", typed="/reset !say second\n!say third\n")
+    assert result.stdout.endswith("A new conversation begins.\nsecond\nthird\n")
 
 
 def test_an_agent_that_keeps_silent_ends_the_wait(served: Served) -> None:
-    done = openclaw(served, "chat", "-m", "!say NO_REPLY")
-    assert (done.returncode, done.stdout) == (0, "")
+    result = openclaw(served, "chat", "-m", "!say NO_REPLY")
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_a_person_at_the_terminal_speaks_to_the_agent_in_a_group_too(served: Served) -> None:
-    done = openclaw(served, "chat", "#kitchen", "-m", "!say here I am")
-    assert (done.returncode, done.stdout.strip()[-9:]) == (0, "here I am")
+    result = openclaw(served, "chat", "#kitchen", "-m", "!say here I am")
+    assert (result.returncode, result.stdout.strip()[-9:]) == (0, "here I am")
 
 
 def test_an_agent_that_fails_says_so(served: Served) -> None:
-    done = openclaw(served, "chat", "-m", "!fail out of ideas")
-    assert (done.returncode, done.stdout) == (1, "⚠️ Agent failed before reply: out of ideas\n")
+    result = openclaw(served, "chat", "-m", "!fail out of ideas")
+    assert (result.returncode, result.stdout) == (1, "⚠️ Agent failed before reply: out of ideas\n")
 
 
 def test_an_answer_that_takes_too_long_is_not_waited_for(served: Served) -> None:
-    done = openclaw(served, "chat", "slow", "-m", "!sleep 30", "--timeout", "1.5")
-    assert done.returncode == 1
-    assert done.stderr == "openclaw chat: no answer within 1.5 s\n"
+    result = openclaw(served, "chat", "slow", "-m", "!sleep 30", "--timeout", "1.5")
+    assert result.returncode == 1
+    assert result.stderr == "openclaw chat: no answer within 1.5 s\n"
     assert openclaw(served, "chat", "slow", "-m", "/stop").stdout == "Stopped.\n"
 
 
-def test_somebody_unknown_is_let_in_by_a_code(served: Served) -> None:
+def test_an_unknown_sender_is_admitted_by_a_code(served: Served) -> None:
     words = openclaw(served, "chat", "door", "--as", "bob", "-m", "!say hello").stdout
     assert "Your pairing code is " in words
     code = words.partition("Your pairing code is ")[2][:8]
@@ -129,8 +129,8 @@ def test_a_change_of_the_config_is_followed_without_a_restart(tmp_path: Path) ->
 
 
 def test_the_gateway_tells_what_happens_in_a_conversation(served: Served) -> None:
-    done = openclaw(served, "chat", "shown", "-m", "!say visible")
-    assert done.stdout == "visible\n"
+    result = openclaw(served, "chat", "shown", "-m", "!say visible")
+    assert result.stdout == "visible\n"
     messages = ask(served, "local.read", {"conversation": "shown"})["messages"]
     assert [(message["text"], message["fromMe"]) for message in messages] == [
         ("!say visible", False),
@@ -139,8 +139,8 @@ def test_the_gateway_tells_what_happens_in_a_conversation(served: Served) -> Non
 
 
 def test_the_tool_is_on_the_gateways_menu(served: Served) -> None:
-    done = ask(served, "tools.invoke", {
+    result = ask(served, "tools.invoke", {
         "name": "message", "args": {"action": "send", "channel": "local", "target": "menu", "message": "by tool"},
     })  # fmt: skip
-    assert done["ok"] is True
+    assert result["ok"] is True
     assert [m["text"] for m in ask(served, "local.read", {"conversation": "menu"})["messages"]] == ["by tool"]

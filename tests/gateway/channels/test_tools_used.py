@@ -38,11 +38,11 @@ ROWS: list[tuple[str, Json, list[ChatAddress], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("action", "given", "addresses", "tools"), ROWS)
+@pytest.mark.parametrize(("action", "params", "addresses", "tools"), ROWS)
 def test_an_action_is_judged_as_every_tool_whose_work_it_does(
-    action: str, given: Json, addresses: list[ChatAddress], tools: list[str]
+    action: str, params: Json, addresses: list[ChatAddress], tools: list[str]
 ) -> None:
-    used = tools_for_action(parse_action(action, given), addresses, (HOME,))
+    used = tools_for_action(parse_action(action, params), addresses, (HOME,))
     assert list(dict.fromkeys(used)) == tools
 
 

@@ -1,4 +1,4 @@
-"""Whatever strangers send, reading it raises nothing: one odd message must not deafen a channel."""
+"""Whatever strangers send, reading it raises nothing: one odd message must not stop a channel."""
 
 import asyncio
 from typing import Any
@@ -111,18 +111,18 @@ def test_a_message_of_many_wrong_fields_is_read_without_asking_for_each_what_fit
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is read where everything else waits: a message of 64 KB that takes a second, sent often, stops the gateway."""
-    asked: list[Any] = []
+    kinds: list[Any] = []
     ask = msgspec.structs.fields
 
     def count(kind: Any) -> Any:
-        asked.append(kind)
+        kinds.append(kind)
         return ask(kind)
 
     monkeypatch.setattr(msgspec.structs, "fields", count)
     read = convert_lenient({"content": {"m.poll": {"answers": [{"id": 5}] * 1_000}}}, MatrixEvent)
     assert read.content.poll is not None
     assert len(read.content.poll.answers) == 1_000
-    assert len(asked) < 10
+    assert len(kinds) < 10
 
 
 @pytest.mark.parametrize("depth", [250, 900, 1500, 3000])
@@ -138,8 +138,8 @@ def test_a_matrix_message_nested_deeply_leaves_the_others_readable(depth: int) -
 
 @pytest.mark.parametrize("id", ["missing", None, "7", 7.5, True, [7], {"id": 7}])
 @pytest.mark.parametrize("field", ["from", "sender_chat"])
-def test_a_telegram_sender_without_an_id_is_nobody_in_particular(field: str, id: Any) -> None:
-    """A text for the missing id, such as None, could be approved, and all without one would be let in with it."""
+def test_a_telegram_sender_without_an_id_has_no_identity(field: str, id: Any) -> None:
+    """A text for the missing id, such as None, could be approved, and with it every sender without an id."""
     sender = {"username": "x"} if id == "missing" else {"username": "x", "id": id}
     update = {"message": {"chat": {"id": 1}, "text": "hi", field: sender}}
     message = convert_lenient(update, TelegramUpdate).new_message
@@ -159,12 +159,12 @@ def test_no_name_in_a_matrix_message_leads_to_another_method(name: str) -> None:
 
 @pytest.mark.parametrize("number", [None, "5", [], -3])
 def test_an_update_without_a_number_is_not_fetched_again_at_once(number: Any) -> None:
-    asked: list[Any] = []
+    offsets: list[Any] = []
 
     class Api:
         async def call(self, method: str, kind: Any, **params: Any) -> Any:
-            asked.append(params.get("offset"))
-            assert len(asked) < 5, "it asks without a pause"
+            offsets.append(params.get("offset"))
+            assert len(offsets) < 5, "it asks without a pause"
             return convert_lenient([{"update_id": number}], kind) if method == "getUpdates" else True
 
     async def ignore(message: Any) -> None:

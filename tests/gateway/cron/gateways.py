@@ -36,11 +36,11 @@ class ManualTime:
         return self._now
 
     async def wait_until(self, at: int, woken: asyncio.Event) -> None:
-        ticket, rung = object(), asyncio.Event()
-        self._sleepers[ticket] = (at, rung)
+        ticket, alarm = object(), asyncio.Event()
+        self._sleepers[ticket] = (at, alarm)
         if at <= self._now:
-            rung.set()
-        waiting = [asyncio.ensure_future(woken.wait()), asyncio.ensure_future(rung.wait())]
+            alarm.set()
+        waiting = [asyncio.ensure_future(woken.wait()), asyncio.ensure_future(alarm.wait())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -56,9 +56,9 @@ class ManualTime:
     def move(self, to: int) -> None:
         assert to >= self._now
         self._now = to
-        for at, rung in self._sleepers.values():
+        for at, alarm in self._sleepers.values():
             if at <= to:
-                rung.set()
+                alarm.set()
 
     def after(self, seconds: float) -> None:
         self.move(self._now + round(seconds * 1000))
@@ -103,8 +103,8 @@ class CronHarness(GatewayHarness):
         if payload.get("kind") == "systemEvent":
             del job["delivery"]
             job |= {"wakeMode": "next-heartbeat", **more}
-        made: Json = await self.call("cron.add", job)
-        return made
+        added: Json = await self.call("cron.add", job)
+        return added
 
     async def pass_time(self, seconds: float) -> None:
         """Let time go by, stopping wherever the clock wants to be woken, and let it finish what it began."""

@@ -116,8 +116,8 @@ def test_a_job_that_still_runs_is_not_begun_again(where: str) -> None:
             assert len(cron.received("cron", action="started")) == 1
             again = await cron.call("cron.run", {"id": job["id"]})
             assert (again["ran"], again["reason"]) == (False, "already-running")
-            shown = await cron.call("cron.get", {"id": job["id"]})
-            assert shown["state"]["runningAtMs"] == ms("2027-01-01T00:01:00")
+            stored = await cron.call("cron.get", {"id": job["id"]})
+            assert stored["state"]["runningAtMs"] == ms("2027-01-01T00:01:00")
 
     asyncio.run(scenario())
 
@@ -186,7 +186,7 @@ def test_a_one_shot_is_removed_after_success_and_stays_disabled_otherwise(where:
         async with open_cron(where) as cron:
             at = {"kind": "at", "at": "2027-01-01T00:01:00Z"}
             good = await cron.add(at, name="good")
-            kept = await cron.add(at, name="kept", deleteAfterRun=False)
+            lasting = await cron.add(at, name="kept", deleteAfterRun=False)
             bad = await cron.add(at, {"kind": "agentTurn", "message": "!fail no"}, name="bad")
             cron.time.after(60)
             await cron.quiet()
@@ -195,7 +195,7 @@ def test_a_one_shot_is_removed_after_success_and_stays_disabled_otherwise(where:
                 ("bad", False, None),
                 ("kept", False, None),
             ]
-            assert {job["id"] for job in left} == {kept["id"], bad["id"]}
+            assert {job["id"] for job in left} == {lasting["id"], bad["id"]}
             assert cron.received("cron", action="removed") == [{"jobId": good["id"], "action": "removed"}]
             assert len(await cron.runs(id=good["id"])) == 1  # its history stays
 
@@ -212,8 +212,8 @@ def test_a_one_shot_moved_while_it_runs_keeps_its_new_time(where: str) -> None:
             later = {"schedule": {"kind": "at", "at": "2027-01-01T02:00:00Z"}}
             await cron.call("cron.update", {"id": job["id"], "patch": later})
             await cron.until("cron", action="finished")
-            shown = await cron.call("cron.get", {"id": job["id"]})
-            assert (shown["enabled"], shown["nextRunAtMs"]) == (True, ms("2027-01-01T02:00:00"))
+            stored = await cron.call("cron.get", {"id": job["id"]})
+            assert (stored["enabled"], stored["nextRunAtMs"]) == (True, ms("2027-01-01T02:00:00"))
 
     asyncio.run(scenario())
 
@@ -229,8 +229,8 @@ def test_a_disabled_job_does_not_fire_but_can_be_tried(where: str) -> None:
             assert (await cron.call("cron.run", {"id": job["id"]}))["enqueued"] is True
             await cron.quiet()
             assert len(await cron.runs()) == 1
-            shown = await cron.call("cron.get", {"id": job["id"]})
-            assert (shown["enabled"], shown.get("nextRunAtMs")) == (False, None)
+            stored = await cron.call("cron.get", {"id": job["id"]})
+            assert (stored["enabled"], stored.get("nextRunAtMs")) == (False, None)
 
     asyncio.run(scenario())
 
@@ -325,8 +325,8 @@ def test_an_event_for_a_session_that_is_too_busy_comes_with_its_next_prompt(wher
             await cron.call("chat.abort", {"sessionKey": "main"})
             await cron.say("hello", run="last")
             history = await cron.call("chat.history", {"sessionKey": "main"})
-            asked = [message["content"] for message in history["messages"] if message["role"] == "user"]
-            assert asked[-2].endswith("] tea")
+            prompts = [message["content"] for message in history["messages"] if message["role"] == "user"]
+            assert prompts[-2].endswith("] tea")
 
     asyncio.run(scenario())
 
@@ -391,10 +391,10 @@ def test_a_program_whose_gateway_died_is_not_started_twice(where: str, tmp_path:
             job = await cron.add(at, {"kind": "command", "argv": argv})
             time.after(60)
 
-            async def begun() -> bool:
+            async def has_started() -> bool:
                 return file.exists()
 
-            await until(begun)
+            await until(has_started)
         async with open_cron(where, time=time) as cron:
             ended = await cron.until("cron", action="finished")
             assert ended["status"] == "error"

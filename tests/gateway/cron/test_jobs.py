@@ -55,7 +55,7 @@ def test_a_new_job_is_answered_in_full(scenario: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("fields", "expected"),
     [
         ({"job": {"schedule": EVERY, "payload": TURN}}, {"name": "!say done"}),
         ({"data": {"schedule": {"atMs": 1_800_000_000_000}, "payload": EVENT}}, {"sessionTarget": "main"}),
@@ -70,16 +70,16 @@ def test_a_new_job_is_answered_in_full(scenario: Callable[..., None]) -> None:
          {"sessionTarget": "current"}),
     ],
 )  # fmt: skip
-def test_a_job_may_be_written_in_several_ways(scenario: Callable[..., None], given: Json, expected: Json) -> None:
+def test_a_job_may_be_written_in_several_ways(scenario: Callable[..., None], fields: Json, expected: Json) -> None:
     async def what(cron: CronHarness) -> None:
-        job = await cron.call("cron.add", given)
+        job = await cron.call("cron.add", fields)
         assert {name: job[name] for name in expected} == expected
 
     scenario(what)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("params", "words"),
     [
         ({"name": "x"}, "must have required property 'schedule'"),
         ({"schedule": EVERY}, "must have required property 'payload'"),
@@ -105,12 +105,12 @@ def test_a_job_may_be_written_in_several_ways(scenario: Callable[..., None], giv
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
-    scenario: Callable[..., None], given: Any, words: str
+    scenario: Callable[..., None], params: Any, words: str
 ) -> None:
     async def what(cron: CronHarness) -> None:
         with pytest.raises(RpcError, match=words):
             await cron.service.add(
-                CronCall(params=given, caller=Caller(kind="operator", name="me"), policy_caller=None)
+                CronCall(params=params, caller=Caller(kind="operator", name="me"), policy_caller=None)
             )
 
     scenario(what)
@@ -289,8 +289,13 @@ def test_an_event_for_an_agent_comes_with_its_next_prompt_once(scenario: Callabl
         await cron.say("hello", run="r1")
         await cron.say("again", run="r2")
         history = await cron.call("chat.history", {"sessionKey": "main"})
-        asked = [message["content"] for message in history["messages"] if message["role"] == "user"]
-        assert [text.rpartition("] ")[2] for text in asked] == ["the kettle boils", "the door rings", "hello", "again"]
+        prompts = [message["content"] for message in history["messages"] if message["role"] == "user"]
+        assert [text.rpartition("] ")[2] for text in prompts] == [
+            "the kettle boils",
+            "the door rings",
+            "hello",
+            "again",
+        ]
         answers = [message["content"][0]["text"] for message in history["messages"] if message["role"] == "assistant"]
         assert "the kettle boils" in answers[0]
         assert "the door rings" in answers[0]
@@ -341,14 +346,14 @@ async def tool(cron: CronHarness, caller: Caller = AGENT, **arguments: Any) -> A
 
 def test_an_agents_job_belongs_to_its_session_and_answers_in_its_conversation(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
-        begun = cron.time.now()
+        start = cron.time.now()
         job = await tool(cron, action="add", job={"schedule": AT, "payload": {"message": "stretch"}})
         assert (job["agentId"], job["sessionKey"]) == ("main", AGENT.session)
         there = {"channel": "telegram", "to": "42", "accountId": "bot", "threadId": "9"}
         assert job["delivery"] == {"mode": "announce", **there}
         assert job["payload"]["toolsAllow"] == ["cron", "message_send"]  # no more than it has itself
-        assert await cron.jobs.count_added_since(AGENT.session or "", begun) == 1
-        assert await cron.jobs.count_added_since(AGENT.session or "", begun + 1) == 0
+        assert await cron.jobs.count_added_since(AGENT.session or "", start) == 1
+        assert await cron.jobs.count_added_since(AGENT.session or "", start + 1) == 0
         bare = await tool(cron, action="add", at=AT["at"], message="bare", sessionKey=None, delivery={"mode": "none"})
         assert "sessionKey" not in bare
         assert bare["delivery"] == {"mode": "none"}
@@ -384,8 +389,8 @@ def test_streams_can_be_switched_off(scenario: Callable[..., None]) -> None:
 def test_the_tool_does_all_the_methods_do(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         await cron.say("remember the milk", run="r1", key=AGENT.session or "")
-        asked = {"schedule": EVERY, "payload": {"kind": "systemEvent", "text": "buy it"}, "name": "milk"}
-        job = await tool(cron, action="add", job=asked, contextMessages=3)
+        fields = {"schedule": EVERY, "payload": {"kind": "systemEvent", "text": "buy it"}, "name": "milk"}
+        job = await tool(cron, action="add", job=fields, contextMessages=3)
         assert "remember the milk" in job["payload"]["text"]
         assert "delivery" not in job
         assert (await tool(cron, action="status"))["jobs"] == 1

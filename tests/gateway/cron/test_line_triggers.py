@@ -11,7 +11,7 @@ from openclaw_mcp.gateway.cron.line_triggers import MAX_LINE_LENGTH, StreamSourc
 
 
 def test_a_source_that_fails_unexpectedly_ends_the_wait_for_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_given: object, **_more: object) -> None:
+    async def fail(*_args: object, **_more: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(programs, "start_program", fail)

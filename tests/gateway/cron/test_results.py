@@ -119,7 +119,7 @@ def test_an_answer_that_finds_no_way_is_reported_and_kept_for_the_main_session(
         history = await cron.call("chat.history", {"sessionKey": "main"})
         event = history["messages"][0]["content"]
         assert f"could not deliver its result. The tool cron shows it: action runs, jobId {ended['jobId']}." in event
-        assert "done" not in event, "what a run answered is nobody's words: the owner's next prompt has none of it"
+        assert "done" not in event, "a run's answer has no sender: the owner's next prompt has none of it"
         lenient = await ran(cron, delivery={**delivery, "bestEffort": True})
         assert (lenient["status"], lenient["completionStatus"]) == ("ok", "succeeded")
 
@@ -442,7 +442,7 @@ def test_the_output_of_a_program_comes_in_batches_as_long_as_it_is_wanted(
     scenario(what)
 
 
-def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
+def test_a_stream_that_ends_is_reported_and_restarted_and_ends_with_the_gateway(
     scenario: Callable[..., None], tmp_path: Path
 ) -> None:
     file = tmp_path / "pids"
@@ -459,16 +459,16 @@ def test_a_stream_that_ends_is_reported_and_begun_again_and_ends_with_the_house(
         last = await cron.add(stream(file, "exec sleep 600"), {"kind": "agentTurn", "message": "look:"})
         await cron.until("cron", action="started", jobId=last["id"])
 
-        async def begun() -> bool:
+        async def has_started() -> bool:
             return len(file.read_text().split()) == 3
 
-        await until(begun)
+        await until(has_started)
 
     scenario(what)
     asyncio.run(ended(file))
 
 
-def test_closing_the_house_ends_the_programs_it_started(scenario: Callable[..., None], tmp_path: Path) -> None:
+def test_closing_the_gateway_ends_the_programs_it_started(scenario: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "pid"
 
     async def what(cron: CronHarness) -> None:
@@ -478,10 +478,10 @@ def test_closing_the_house_ends_the_programs_it_started(scenario: Callable[..., 
         )
         cron.time.after(1)
 
-        async def begun() -> bool:
+        async def has_started() -> bool:
             return file.exists() and bool(file.read_text())
 
-        await until(begun)
+        await until(has_started)
 
     scenario(what)
     with pytest.raises(ProcessLookupError):

@@ -51,10 +51,10 @@ class Almanac:
         while moment < end:
             wall, at = moment.astimezone(info).replace(tzinfo=None), round(moment.timestamp() * 1000)
             while (before := before + MINUTE) < wall:
-                self.skipped.append(shown(at, before))
+                self.skipped.append(minute_of(at, before))
             if wall <= latest:
                 self.again.add(at)
-            self.minutes.append(shown(at, wall))
+            self.minutes.append(minute_of(at, wall))
             before, latest, moment = wall, max(latest, wall), moment + MINUTE
 
     def expected(self, fields: Fields) -> list[int]:
@@ -64,7 +64,7 @@ class Almanac:
         return sorted({at for at in due if at not in self.again} | set(chosen(self.skipped, fields)))
 
 
-def shown(at: int, wall: datetime) -> Minute:
+def minute_of(at: int, wall: datetime) -> Minute:
     return at, wall.minute, wall.hour, wall.day, wall.month, wall.isoweekday() % 7
 
 
@@ -226,7 +226,7 @@ def test_due_is_the_first_time_later_than_asked(schedule: Schedule, after: int, 
 
 
 @pytest.mark.parametrize(
-    ("given", "kept", "again"),
+    ("schedule", "expected", "again"),
     [
         (AtSchedule(at=" 2027-05-01 09:00 "), AtSchedule(at="2027-05-01T09:00:00.000Z"), False),
         (IntervalSchedule(every_ms=10), IntervalSchedule(every_ms=10, anchor_ms=1_798_761_600_000), True),
@@ -236,9 +236,9 @@ def test_due_is_the_first_time_later_than_asked(schedule: Schedule, after: int, 
         (StreamSchedule(command=["true"]), StreamSchedule(command=["true"]), True),
     ],
 )
-def test_what_a_schedule_leaves_open_is_filled_in(given: Schedule, kept: Schedule, again: bool) -> None:
-    assert validate_schedule(given, parse_at("2027-01-01"), job_id="j") == kept
-    assert is_recurring(kept) is again
+def test_what_a_schedule_leaves_open_is_filled_in(schedule: Schedule, expected: Schedule, again: bool) -> None:
+    assert validate_schedule(schedule, parse_at("2027-01-01"), job_id="j") == expected
+    assert is_recurring(expected) is again
 
 
 @given(anchor=st.integers(0, 10**13), span=st.integers(1, 10**10), after=st.integers(0, 2 * 10**13))

@@ -43,13 +43,13 @@ def test_a_setting_that_is_not_followed_is_refused_by_name(section: Any, path: s
 
 
 @pytest.mark.parametrize(
-    ("retention", "kept"),
+    ("retention", "milliseconds"),
     [("24h", DAY_MS), ("1h30m", HOUR_MS * 3 // 2), ("2", 2 * HOUR_MS), ("0h", None), (False, None), (True, DAY_MS)],
 )
-def test_a_session_is_kept_as_long_as_is_set(retention: str | bool, kept: int | None) -> None:
+def test_a_session_is_kept_as_long_as_is_set(retention: str | bool, milliseconds: int | None) -> None:
     section = {"sessionRetention": retention}
     assert ConfigSchema().find_issues({"cron": section}) == []
-    assert read_config({"cron": section}).cron.retention_ms == kept
+    assert read_config({"cron": section}).cron.retention_ms == milliseconds
 
 
 @pytest.mark.parametrize(

@@ -113,11 +113,11 @@ class NodeHarness:
             async with self.silent("linux", name):
                 pass
         async with self.gateway.client() as owner:
-            (asked,) = (await owner.call("device.pair.list"))["pending"]
-            await owner.call("device.pair.approve", {"requestId": asked["requestId"]})
+            (request,) = (await owner.call("device.pair.list"))["pending"]
+            await owner.call("device.pair.approve", {"requestId": request["requestId"]})
 
     def silent(self, platform: str, name: str, **more: Any) -> GatewayClient:
-        """An operator with a device of its own, let in because it is on this machine and has the token."""
+        """An operator with a device of its own, admitted because it is on this machine and has the token."""
         who = ClientInfo(id="cli", version="1", platform=platform, mode="cli")
         return self.gateway.client(who=who, signer=DeviceIdentity.load(self.folder / f"{name}.json"), **more)
 
@@ -162,14 +162,14 @@ async def approve(operator: GatewayClient, node_id: str) -> Any:
 async def machines(
     folder: Path, *, book: MemoryBook | None = None, config: dict[str, Any] | None = None
 ) -> AsyncIterator[NodeHarness]:
-    kept = MemoryBook() if book is None else book
+    storage = MemoryBook() if book is None else book
     written = {} if config is None else config
 
     furnished: list[NodeToolSources] = []
 
     @contextlib.asynccontextmanager
     async def furnish(gateway: GatewayServer) -> AsyncIterator[None]:
-        async with open_nodes(gateway, kept, config=lambda: read_config(written)) as stalls:
+        async with open_nodes(gateway, storage, config=lambda: read_config(written)) as stalls:
             furnished.append(stalls)
             yield
 

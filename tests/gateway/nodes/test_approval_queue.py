@@ -35,7 +35,7 @@ PERSON = _device(OTHER, "c2", SHARED_TOKEN)
 PROGRAM = ApprovalRequester(connection_id="c3", name="gateway-client", credentials=(SHARED_TOKEN,))
 
 
-def _asked(asker: ApprovalRequester = NODE, **more: Any) -> ExecApprovalRequest:
+def _approval_request(asker: ApprovalRequester = NODE, **more: Any) -> ExecApprovalRequest:
     view = ExecApprovalView(command="ls")
     return new_approval_request(view, requester=asker, **({"seconds": 60, "allow_always": True} | more))
 
@@ -107,12 +107,12 @@ EVERY: tuple[ExecApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
         (PERSON, {"reviewers": ("ef" * 32,)}, False, "for other reviewers"),
     ],
 )
-def test_anybody_may_say_no_and_only_some_may_say_yes(
+def test_every_operator_may_say_no_and_only_some_may_say_yes(
     decision: ExecApprovalDecision, by: ApprovalRequester, more: dict[str, Any], owner: bool, refused: str | None
 ) -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        matter = decisions.put(_asked(**more))
+        matter = decisions.put(_approval_request(**more))
         if refused is not None and decision != "deny":
             with pytest.raises(RpcError, match=refused) as caught:
                 decisions.decide(matter, decision, by, **({"owner": True} if owner else {}))
@@ -131,15 +131,15 @@ def test_anybody_may_say_no_and_only_some_may_say_yes(
 def test_always_can_be_chosen_only_where_it_is_offered() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        offered, kept_back = _asked(), _asked(allow_always=False)
-        shown = drop_none(msgspec.json.decode(msgspec.json.encode(offered.view)))
-        assert shown == {"command": "ls", "allowedDecisions": list(EVERY)}
-        assert drop_none(msgspec.json.decode(msgspec.json.encode(kept_back.view))) == {
+        offered, unoffered = _approval_request(), _approval_request(allow_always=False)
+        view = drop_none(msgspec.json.decode(msgspec.json.encode(offered.view)))
+        assert view == {"command": "ls", "allowedDecisions": list(EVERY)}
+        assert drop_none(msgspec.json.decode(msgspec.json.encode(unoffered.view))) == {
             "command": "ls",
             "allowedDecisions": ["allow-once", "deny"],
             "unavailableDecisions": ["allow-always"],
         }
-        matter = decisions.put(kept_back)
+        matter = decisions.put(unoffered)
         with pytest.raises(RpcError, match="allow-always can't be chosen here; allowed: allow-once, deny"):
             decisions.decide(matter, "allow-always", PERSON)
         assert decisions.decide(matter, "allow-once", PERSON).decision == "allow-once"
@@ -150,11 +150,11 @@ def test_always_can_be_chosen_only_where_it_is_offered() -> None:
 def test_the_first_answer_counts_and_is_published_once() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        asked: list[str] = []
+        requested: list[str] = []
         reported: list[tuple[str, str | None]] = []
-        decisions.requested.connect(lambda question: asked.append(question.id))
+        decisions.requested.connect(lambda question: requested.append(question.id))
         decisions.settled.connect(lambda news: reported.append((news[0].id, news[1].decision)))
-        matter = decisions.put(_asked(id="q1"))
+        matter = decisions.put(_approval_request(id="q1"))
         assert matter.timer is not None
 
         first = decisions.decide(matter, "deny", PERSON)
@@ -164,7 +164,7 @@ def test_the_first_answer_counts_and_is_published_once() -> None:
 
         assert matter.outcome == first
         assert matter.timer.cancelled()
-        assert (asked, reported) == (["q1"], [("q1", "deny")])
+        assert (requested, reported) == (["q1"], [("q1", "deny")])
 
     within(test)
 
@@ -172,12 +172,12 @@ def test_the_first_answer_counts_and_is_published_once() -> None:
 def test_a_question_lasts_as_long_as_it_says_and_ends_as_a_no() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        asked = _asked(seconds=90.5, clock=lambda: 1000)
-        assert (asked.created_at_ms, asked.expires_at_ms) == (1000, 91_500)
-        outcome = await decisions.put(asked).outcome_future  # long past, by our clock
+        request = _approval_request(seconds=90.5, clock=lambda: 1000)
+        assert (request.created_at_ms, request.expires_at_ms) == (1000, 91_500)
+        outcome = await decisions.put(request).outcome_future  # long past, by our clock
         assert (outcome.decision, outcome.reason, outcome.by) == (None, "timeout", None)
 
-        matter = decisions.put(_asked(seconds=100_000))
+        matter = decisions.put(_approval_request(seconds=100_000))
         loop = asyncio.get_running_loop()
         assert matter.timer is not None
         assert 99_980 < matter.timer.when() - loop.time() <= 100_000
@@ -192,15 +192,15 @@ def test_a_question_lasts_as_long_as_it_says_and_ends_as_a_no() -> None:
 def test_an_id_is_used_once() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        matter = decisions.put(_asked(id="q1"))
+        matter = decisions.put(_approval_request(id="q1"))
         with pytest.raises(RpcError, match="approval id already pending"):
-            decisions.put(_asked(id="q1"))
+            decisions.put(_approval_request(id="q1"))
         decisions.drop(matter, "no-route")
         with pytest.raises(RpcError, match="approval id already used"):
-            decisions.put(_asked(id="q1"))
+            decisions.put(_approval_request(id="q1"))
         assert decisions.find("q1") is matter
         assert decisions.find("q2") is None
-        assert _asked().id != _asked().id
+        assert _approval_request().id != _approval_request().id
 
     within(test)
 
@@ -213,13 +213,13 @@ def _everybody(count: int) -> list[ApprovalRequester]:
 def test_so_many_wait_at_once_and_no_more(askers: list[ApprovalRequester], most: int) -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        matters = [decisions.put(_asked(asker)) for asker in askers[:most]]
+        matters = [decisions.put(_approval_request(asker)) for asker in askers[:most]]
         with pytest.raises(RpcError, match="too many approvals wait already") as caught:
-            decisions.put(_asked(askers[most]))
+            decisions.put(_approval_request(askers[most]))
         assert (caught.value.kind, caught.value.retryable) == ("UNAVAILABLE", True)
         assert len(decisions.open_requests()) == most
         decisions.decide(matters[0], "deny", PERSON)
-        decisions.put(_asked(askers[most]))
+        decisions.put(_approval_request(askers[most]))
         decisions.close()
         assert decisions.open_requests() == []
 
@@ -230,15 +230,15 @@ def test_decisions_are_listed_latest_first_and_dropped_in_the_end() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
         for number in range(514):
-            decisions.drop(decisions.put(_asked(id=f"q{number}")), "no-route")
-        waiting = decisions.put(_asked(id="open"))
+            decisions.drop(decisions.put(_approval_request(id=f"q{number}")), "no-route")
+        waiting = decisions.put(_approval_request(id="open"))
 
-        kept = [matter.request.id for matter in decisions.history()]
-        assert len(kept) == 512
+        ids = [matter.request.id for matter in decisions.history()]
+        assert len(ids) == 512
         assert decisions.find("q0") is None
         assert decisions.find("q1") is None
         assert decisions.find("q2") is not None
-        assert waiting.request.id not in kept
+        assert waiting.request.id not in ids
         times = [_at(matter) for matter in decisions.history()]
         assert times == sorted(times, reverse=True)
         decisions.close()
@@ -256,7 +256,7 @@ def test_the_latest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         decisions = ExecApprovalQueue()
         for number in (2, 1, 3):
             monkeypatch.setattr("openclaw_mcp.gateway.nodes.approval_queue.now_ms", lambda at=number: at)
-            decisions.drop(decisions.put(_asked(id=f"q{number}")), "no-route")
+            decisions.drop(decisions.put(_approval_request(id=f"q{number}")), "no-route")
         assert [matter.request.id for matter in decisions.history()] == ["q3", "q2", "q1"]
 
     within(test)
@@ -265,9 +265,9 @@ def test_the_latest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_connection_that_ends_takes_its_own_questions_along_unless_they_outlive_it() -> None:
     async def test() -> None:
         decisions = ExecApprovalQueue()
-        own = decisions.put(_asked())
-        lasting = decisions.put(_asked(outlives_connection=True))
-        of_another = decisions.put(_asked(PERSON))
+        own = decisions.put(_approval_request())
+        lasting = decisions.put(_approval_request(outlives_connection=True))
+        of_another = decisions.put(_approval_request(PERSON))
 
         decisions.on_disconnect(NODE.connection_id)
 

@@ -16,19 +16,19 @@ ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_0
 
 
 @pytest.mark.parametrize("decision", ["allow-once", "allow-always", "deny"])
-def test_an_operator_answers_and_everybody_hears_it(tmp_path: Path, decision: str) -> None:
+def test_an_operator_answers_and_every_client_is_notified(tmp_path: Path, decision: str) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
-            asked, settled = (
+            requests, settled = (
                 collect_events(operator, "exec.approval.requested"),
                 collect_events(operator, "exec.approval.resolved"),
             )
             question = asyncio.ensure_future(asker.call("exec.approval.request", ASK | {"id": "Q"}))
-            event = await next_of(asked)
+            event = await next_of(requests)
             assert (event["id"], event["request"]["command"]) == ("Q", "echo hi")
             assert await operator.call("exec.approval.list") == [event]
-            shown = await operator.call("exec.approval.get", {"id": "Q"})
-            assert (shown["commandText"], shown["host"]) == ("echo hi", "gateway")
+            approval = await operator.call("exec.approval.get", {"id": "Q"})
+            assert (approval["commandText"], approval["host"]) == ("echo hi", "gateway")
 
             assert await operator.call("exec.approval.resolve", {"id": "Q", "decision": decision}) == {"ok": True}
             answer = await question
@@ -75,13 +75,13 @@ def test_an_unanswered_question_expires_as_a_no(tmp_path: Path) -> None:
 def test_a_question_ends_with_the_connection_that_asked_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
-            asked, settled = (
+            requests, settled = (
                 collect_events(operator, "exec.approval.requested"),
                 collect_events(operator, "exec.approval.resolved"),
             )
             async with harness.gateway.client() as asker:
                 lost = asyncio.ensure_future(asker.call("exec.approval.request", ASK))
-                await next_of(asked)
+                await next_of(requests)
             assert (await next_of(settled))["reason"] == "run-aborted"
             await asyncio.gather(lost, return_exceptions=True)
             assert await operator.call("exec.approval.list") == []
@@ -228,9 +228,9 @@ def test_the_kind_neutral_methods_report_the_decision(tmp_path: Path) -> None:
 def test_a_node_asks_about_itself_alone_and_answers_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, harness.gateway.client() as operator, harness.node() as node:
-            asked = collect_events(operator, "exec.approval.requested")
+            requests = collect_events(operator, "exec.approval.requested")
             question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "ls", "id": "Q"}))
-            event = await next_of(asked)
+            event = await next_of(requests)
             assert (event["request"]["host"], event["request"]["nodeId"]) == ("node", node.id)
             with pytest.raises(RpcError, match="missing scope"):
                 await node.client.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
@@ -290,11 +290,11 @@ def test_a_nodes_rules_have_methods_of_their_own(tmp_path: Path) -> None:
             harness.gateway.client() as operator,
             harness.approved(operator, commands=commands) as node,
         ):
-            got = await operator.call("exec.approvals.node.get", {"nodeId": node.id})
-            assert got == {"command": "system.execApprovals.get", "params": {}}
+            policy = await operator.call("exec.approvals.node.get", {"nodeId": node.id})
+            assert policy == {"command": "system.execApprovals.get", "params": {}}
             rules = {"nodeId": node.id, "baseHash": "h", "rules": []}
-            done = await operator.call("exec.approvals.node.set", rules)
-            assert done["params"] == {"baseHash": "h", "rules": []}
+            result = await operator.call("exec.approvals.node.set", rules)
+            assert result["params"] == {"baseHash": "h", "rules": []}
             async with harness.gateway.client(scopes=[READ, APPROVALS]) as other:
                 with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
                     await other.call("exec.approvals.node.get", {"nodeId": node.id})

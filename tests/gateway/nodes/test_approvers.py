@@ -49,21 +49,21 @@ def device(name: str) -> Connect:
 
 
 def made_up_key(harness: NodeHarness) -> GatewayClient:
-    """A key that was never paired: programs of this machine are let in by the token alone."""
+    """A key that was never paired: programs of this machine are admitted by the token alone."""
     return harness.gateway.client(who=BACKEND, signer=DeviceIdentity.load(harness.folder / "made-up.json"))
 
 
 async def by_device_token(
     harness: NodeHarness, name: str, scopes: Any = EVERY, *, approved: bool = False
 ) -> GatewayClient:
-    """A paired device that comes with its own token and does not show the gateway's; let in silently or `approved`."""
+    """A paired device that has its own token and does not show the gateway's; admitted silently or `approved`."""
     signer = DeviceIdentity.load(harness.folder / f"{name}.json")
     first_time = harness.reviewer(name) if approved else harness.gateway.client(who=CLI, signer=signer, scopes=scopes)
     async with first_time as first:
         token = (first.hello or {})["auth"]["deviceToken"]
     reported = ClientProfile(client=CLI, scopes=tuple(scopes))
-    given = Credentials(device_token=token)
-    return GatewayClient(harness.gateway.url, reported, credentials=given, signer=signer, redial=False)
+    credentials = Credentials(device_token=token)
+    return GatewayClient(harness.gateway.url, reported, credentials=credentials, signer=signer, redial=False)
 
 
 def silent_by_its_own_token(name: str) -> Connect:
@@ -161,10 +161,10 @@ async def asking_node(harness: NodeHarness, node: FakeNode, operator: GatewayCli
         "node.invoke": order(node.id, "system.run", params={"command": ["x"]}),
         "tools.invoke": {"name": "laptop__system_run", "args": {"command": ["x"]}},
     }
-    asked = asyncio.ensure_future(operator.call(how, calls[how]))
+    request = asyncio.ensure_future(operator.call(how, calls[how]))
     await next_of(node.invoked)
     question = asyncio.ensure_future(node.client.call("exec.approval.request", {"command": "x", "id": "Q"}))
-    return asked, question
+    return request, question
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
             one = await by_device_token(harness, "phone", scopes)
             two = await by_device_token(harness, "phone", scopes)
             async with one, two:
-                begun, question = await asking_node(harness, node, one, how)
+                request, question = await asking_node(harness, node, one, how)
                 await next_of(received)
                 answer = {"id": "Q", "decision": "allow-once"}
                 if allowed:
@@ -200,7 +200,7 @@ def test_a_device_does_not_allow_what_it_had_a_node_begin_unless_it_is_the_owner
                     assert await owner.call("exec.approval.resolve", answer) == {"ok": True}
                 assert (await question)["decision"] == "allow-once"
                 waits.set()
-                await begun
+                await request
 
     within(test())
 
@@ -282,7 +282,7 @@ PLAN = {
     "agentId": "a",
     "sessionKey": "s",
 }
-SAID = r"differs|something else|different things|must name|longer than|more than"
+REASONS = r"differs|something else|different things|must name|longer than|more than"
 DIFFER: dict[str, Any] = {
     "a text beside the words": {"command": "ls", "commandArgv": ["rm", "-rf", "/"]},
     "a text that leaves a word out": {"command": "rm -rf /tmp", "commandArgv": ["rm", "-rf", "/tmp", "/srv"]},
@@ -336,11 +336,11 @@ AGREE: dict[str, tuple[Any, str]] = {
 def test_a_question_whose_parts_say_different_things_is_not_put(tmp_path: Path, case: str) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, bare(harness) as asking:
-            with pytest.raises(RpcError, match=SAID):
+            with pytest.raises(RpcError, match=REASONS):
                 await asking.call("exec.approval.request", {"twoPhase": True, **DIFFER[case]})
             assert await asking.call("exec.approval.list") == []
             async with harness.node() as node:
-                with pytest.raises(RpcError, match=SAID):
+                with pytest.raises(RpcError, match=REASONS):
                     await node.client.call("exec.approval.request", DIFFER[case])
 
     within(test())
@@ -348,15 +348,15 @@ def test_a_question_whose_parts_say_different_things_is_not_put(tmp_path: Path, 
 
 @pytest.mark.parametrize("case", AGREE)
 def test_what_is_shown_is_what_would_run(tmp_path: Path, case: str) -> None:
-    params, shown = AGREE[case]
+    params, text = AGREE[case]
 
     async def test() -> None:
         async with machines(tmp_path) as harness, bare(harness) as asking:
             await asking.call("exec.approval.request", {"id": "Q", "twoPhase": True, **params})
             (listed,) = await asking.call("exec.approval.list")
-            assert listed["request"]["command"] == shown
-            assert (await asking.call("exec.approval.get", {"id": "Q"}))["commandText"] == shown
-            assert (await asking.call("approval.get", {"id": "Q"}))["approval"]["presentation"]["commandText"] == shown
+            assert listed["request"]["command"] == text
+            assert (await asking.call("exec.approval.get", {"id": "Q"}))["commandText"] == text
+            assert (await asking.call("approval.get", {"id": "Q"}))["approval"]["presentation"]["commandText"] == text
             argv = params.get("commandArgv") or params.get("systemRunPlan", {}).get("argv")
             assert listed["request"]["commandArgv"] == argv
 

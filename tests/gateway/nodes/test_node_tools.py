@@ -40,7 +40,7 @@ async def menu(harness: NodeHarness) -> dict[str, ToolSpec]:
     return {spec.name: spec for spec in await harness.gateway.gateway.dispatcher.list(LOCAL_CALLER)}
 
 
-async def made(harness: NodeHarness, name: str, arguments: Any, line: Any = NULL_CONTEXT) -> Any:
+async def call_tool(harness: NodeHarness, name: str, arguments: Any, line: Any = NULL_CONTEXT) -> Any:
     return await harness.gateway.gateway.dispatcher.call(
         ToolCall(caller=LOCAL_CALLER, name=name, arguments=arguments, context=line)
     )
@@ -57,7 +57,7 @@ def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -
                 assert list(tools) == ["laptop__system_which", "laptop__system_run", "laptop__device_info"]
                 assert tools["laptop__system_run"].effect == "run"
                 assert "laptop" in tools["laptop__system_run"].description
-                result = await made(harness, "laptop__system_which", {"bins": ["ls"]})
+                result = await call_tool(harness, "laptop__system_which", {"bins": ["ls"]})
                 assert result.structured == {"command": "system.which", "params": {"bins": ["ls"]}}
                 await operator.call("node.rename", {"nodeId": node.id, "displayName": "My PC"})
                 assert next(iter(await menu(harness))) == "my-pc__system_which"
@@ -65,7 +65,7 @@ def test_an_approved_nodes_commands_are_tools_while_it_is_here(tmp_path: Path) -
             await next_of(left)
             assert await menu(harness) == {}
             with pytest.raises(ToolNotFound):
-                await made(harness, "my-pc__system_which", {"bins": []})
+                await call_tool(harness, "my-pc__system_which", {"bins": []})
 
     within(test())
 
@@ -132,7 +132,7 @@ def test_tools_that_share_a_command_are_each_on_the_menu(tmp_path: Path) -> None
             ]  # fmt: skip
             assert [tools[f"laptop__look_{letter}"].input_schema for letter in "ab"] == [first, second]
             assert tools["laptop__look_b"].title == "look_b on laptop"
-            result = await made(harness, "laptop__look_b", {"b": "x"})
+            result = await call_tool(harness, "laptop__look_b", {"b": "x"})
             assert result.structured == {"command": "device.info", "params": {"b": "x"}}
             await node.client.call("node.pluginTools.update", {"tools": update[:1]})
             assert (await menu(harness))[
@@ -162,9 +162,9 @@ def test_a_tool_of_an_mcp_server_on_a_node_is_asked_through_the_node(tmp_path: P
             accepted = await node.client.call("node.pluginTools.update", {"tools": update})
             assert [(tool["command"], tool["mcp"]) for tool in accepted["tools"]] == [(commands[0], behind)] * 2
             assert list(await menu(harness)) == ["laptop__files_read", "laptop__unnamed"]
-            result = await made(harness, "laptop__files_read", {"path": "a"})
+            result = await call_tool(harness, "laptop__files_read", {"path": "a"})
             assert (result.content, result.failed) == ((Text("files.read of {'path': 'a'}"),), False)
-            assert (await made(harness, "laptop__unnamed", {})).failed is True
+            assert (await call_tool(harness, "laptop__unnamed", {})).failed is True
 
     within(test())
 
@@ -179,7 +179,7 @@ def test_two_nodes_of_one_name_are_distinguished(tmp_path: Path) -> None:
             harness.approved(operator, "PI!", commands=one) as second,
         ):
             assert list(await menu(harness)) == ["pi__device_info", "pi-2__device_info"]
-            await made(harness, "pi-2__device_info", {})
+            await call_tool(harness, "pi-2__device_info", {})
             assert (first.invoked.qsize(), second.invoked.qsize()) == (0, 1)
 
     within(test())
@@ -187,25 +187,25 @@ def test_two_nodes_of_one_name_are_distinguished(tmp_path: Path) -> None:
 
 def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
     async def test() -> None:
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def answer(command: str, params: Any) -> Any:
             if command == "system.run":
                 raise Failed("TOOL_DENIED", "no person is there to ask")
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
 
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             async with harness.approved(operator, answer=answer) as node:
                 with pytest.raises(ToolUnavailable, match="no person is there to ask"):
-                    await made(harness, "laptop__system_run", {"command": ["rm"]})
-                given_up = asyncio.ensure_future(made(harness, "laptop__device_info", {}))
-                await begun.wait()
-                given_up.cancel()
+                    await call_tool(harness, "laptop__system_run", {"command": ["rm"]})
+                abandoned = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}))
+                await started.wait()
+                abandoned.cancel()
                 assert (await next_of(node.cancelled))["nodeId"] == node.id
-                begun.clear()
-                lost = asyncio.ensure_future(made(harness, "laptop__device_info", {}))
-                await begun.wait()
+                started.clear()
+                lost = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}))
+                await started.wait()
             with pytest.raises(ToolUnavailable, match="left before it answered"):
                 await lost
 
@@ -228,7 +228,7 @@ def test_progress_reaches_the_caller_in_order(tmp_path: Path) -> None:
                 return "done"
 
             async with harness.approved(operator, answer=answer) as node:
-                call = asyncio.ensure_future(made(harness, "laptop__device_info", {}, line=Listening()))
+                call = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}, line=Listening()))
                 request = await next_of(node.invoked)
                 chunk = {"invokeId": request["id"], "nodeId": node.id}
                 for number, text in ((0, "a"), (1, "b"), (1, "again"), (0, "late")):
@@ -349,7 +349,7 @@ POWERS = (
 
 
 @pytest.mark.parametrize(
-    ("config", "given"),
+    ("config", "expected"),
     [
         ({}, set()),
         ({"tools": {"allow": ["*"]}}, set()),
@@ -363,7 +363,7 @@ POWERS = (
     ],
 )
 def test_a_run_for_another_sender_has_of_a_node_what_the_rules_name(
-    tmp_path: Path, config: dict[str, Any], given: set[str]
+    tmp_path: Path, config: dict[str, Any], expected: set[str]
 ) -> None:
     """In the list and in the call, and by no method of the gateway either."""
     sender = Sender(id="7")
@@ -386,10 +386,10 @@ def test_a_run_for_another_sender_has_of_a_node_what_the_rules_name(
             assert len(everything) == len(POWERS)
             arguments = {"command": ["true"], "bins": [], "text": "x"}
             for caller in map(run, strangers):
-                assert {spec.name for spec in await gateway.dispatcher.list(caller)} == given
+                assert {spec.name for spec in await gateway.dispatcher.list(caller)} == expected
                 for name in sorted(everything):
                     call = ToolCall(caller=caller, name=name, arguments=arguments, context=NULL_CONTEXT)
-                    if name in given:
+                    if name in expected:
                         await gateway.dispatcher.call(call)
                         continue
                     with pytest.raises(ToolDenied, match="it is for the owner, unless an allow list names it or node/"):
@@ -398,9 +398,9 @@ def test_a_run_for_another_sender_has_of_a_node_what_the_rules_name(
                 reported = ClientProfile(client=BACKEND, scopes=EVERY)
                 own = GatewayClient(harness.gateway.url, reported, credentials=Credentials(token=token), redial=False)
                 async with own:
-                    asked = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
+                    params = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
                     with pytest.raises(RpcError, match="behind no tool"):
-                        await own.call("node.invoke", asked)
-            assert node.invoked.qsize() == len(given) * len(strangers)
+                        await own.call("node.invoke", params)
+            assert node.invoked.qsize() == len(expected) * len(strangers)
 
     within(test())

@@ -22,17 +22,22 @@ def refused(fault: RpcError) -> tuple[str, Any]:
 def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
-            asked, reported = (
+            requests, reported = (
                 collect_events(operator, "node.pair.requested"),
                 collect_events(operator, "node.pair.resolved"),
             )
             async with harness.node() as node:
-                request = await next_of(asked)
-                (seen,) = (await operator.call("node.list"))["nodes"]
-                assert (seen["nodeId"], seen["connected"], seen["commands"], seen["caps"]) == (node.id, True, [], [])
-                assert seen["approvalState"] == "pending-approval"
-                assert seen["pendingDeclaredCommands"] == list(COMMANDS)
-                assert seen["pendingRequestId"] == request["requestId"]
+                request = await next_of(requests)
+                (entry,) = (await operator.call("node.list"))["nodes"]
+                assert (entry["nodeId"], entry["connected"], entry["commands"], entry["caps"]) == (
+                    node.id,
+                    True,
+                    [],
+                    [],
+                )
+                assert entry["approvalState"] == "pending-approval"
+                assert entry["pendingDeclaredCommands"] == list(COMMANDS)
+                assert entry["pendingRequestId"] == request["requestId"]
                 with pytest.raises(RpcError, match="not approved yet") as excinfo:
                     await operator.call("node.invoke", order(node.id))
                 assert refused(excinfo.value) == ("UNAVAILABLE", {"code": "PAIRING_CHANGED"})
@@ -41,9 +46,9 @@ def test_a_node_that_joins_offers_nothing_until_a_person_approves_it(tmp_path: P
                 answer = await operator.call("node.pair.approve", {"requestId": request["requestId"]})
                 assert answer["node"]["commands"] == list(COMMANDS)
                 assert (await next_of(reported))["decision"] == (await next_of(node.resolved))["decision"] == "approved"
-                done = await operator.call("node.invoke", order(node.id, params={"bins": ["ls"]}))
-                assert done["payload"] == {"command": "system.which", "params": {"bins": ["ls"]}}
-                assert json.loads(done["payloadJSON"]) == done["payload"]
+                result = await operator.call("node.invoke", order(node.id, params={"bins": ["ls"]}))
+                assert result["payload"] == {"command": "system.which", "params": {"bins": ["ls"]}}
+                assert json.loads(result["payloadJSON"]) == result["payload"]
 
     within(test())
 
@@ -62,9 +67,9 @@ def test_what_was_approved_survives_a_restart_and_new_commands_wait(tmp_path: Pa
             assert (offline["connected"], offline["approvalState"]) == (False, "approved")
             more = (*COMMANDS, "camera.snap")
             async with harness.node(commands=more) as node:
-                (seen,) = (await operator.call("node.list"))["nodes"]
-                assert seen["approvalState"] == "pending-reapproval"
-                assert seen["commands"] == list(COMMANDS)
+                (entry,) = (await operator.call("node.list"))["nodes"]
+                assert entry["approvalState"] == "pending-reapproval"
+                assert entry["commands"] == list(COMMANDS)
                 assert (await operator.call("node.invoke", order(node.id)))["ok"]
                 with pytest.raises(RpcError, match="has not been approved"):
                     await operator.call("node.invoke", order(node.id, "camera.snap", key="2"))
@@ -113,8 +118,8 @@ def test_a_rejected_node_stays_without_commands(tmp_path: Path) -> None:
             (request,) = (await operator.call("node.pair.list"))["pending"]
             assert (await operator.call("node.pair.reject", {"requestId": request["requestId"]}))["nodeId"] == node.id
             assert (await next_of(node.resolved))["decision"] == "rejected"
-            (seen,) = (await operator.call("node.list"))["nodes"]
-            assert (seen["approvalState"], seen["commands"]) == ("unapproved", [])
+            (entry,) = (await operator.call("node.list"))["nodes"]
+            assert (entry["approvalState"], entry["commands"]) == ("unapproved", [])
             with pytest.raises(RpcError, match="unknown requestId"):
                 await operator.call("node.pair.approve", {"requestId": request["requestId"]})
 
@@ -146,8 +151,8 @@ def test_a_nodes_name_can_not_play_with_a_terminal(tmp_path: Path) -> None:
             harness.gateway.client() as operator,
             harness.node("a\x1b[2Jb\u202ec"),
         ):
-            (seen,) = (await operator.call("node.list"))["nodes"]
-            assert seen["displayName"] == "a[2Jbc"
+            (entry,) = (await operator.call("node.list"))["nodes"]
+            assert entry["displayName"] == "a[2Jbc"
 
     within(test())
 
@@ -181,12 +186,12 @@ def test_a_node_that_leaves_fails_its_waiting_calls_at_once_and_in_words(tmp_pat
                 ]
                 for _ in waiting:
                     await next_of(node.invoked)
-            begun = asyncio.get_running_loop().time()
+            start = asyncio.get_running_loop().time()
             for call in waiting:
                 with pytest.raises(RpcError, match="left before it answered") as excinfo:
                     await call
                 assert excinfo.value.details["nodeError"]["code"] == "DISCONNECTED"
-            assert asyncio.get_running_loop().time() - begun < 10
+            assert asyncio.get_running_loop().time() - start < 10
             with pytest.raises(RpcError, match="node not connected") as excinfo:
                 await operator.call("node.invoke", order(node.id, key="later"))
             assert excinfo.value.details["code"] == "NOT_CONNECTED"
@@ -353,8 +358,8 @@ def test_only_the_gateway_vouches_for_a_command(tmp_path: Path) -> None:
             harness.approved(operator) as node,
         ):
             params = {"command": ["rm", "-rf", "/"], "approved": True, "approvalDecision": "allow-once"}
-            done = await operator.call("node.invoke", order(node.id, "system.run", params=params))
-            sent = done["payload"]["params"]
+            result = await operator.call("node.invoke", order(node.id, "system.run", params=params))
+            sent = result["payload"]["params"]
             assert set(sent) == {"command", "runId"}
 
     within(test())
@@ -387,7 +392,7 @@ def test_an_order_that_can_not_be_given_says_why(
     within(test())
 
 
-def test_a_removed_node_is_shown_out_and_forgotten(tmp_path: Path) -> None:
+def test_a_removed_node_is_disconnected_and_forgotten(tmp_path: Path) -> None:
     async def test() -> None:
         book = MemoryBook()
         async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
@@ -415,8 +420,8 @@ def test_a_device_that_is_unpaired_takes_its_approval_with_it(tmp_path: Path) ->
                 await operator.call("device.pair.remove", {"deviceId": node.id})
                 assert (await next_of(gone))["decision"] == "removed"
             async with harness.node() as node:
-                (seen,) = (await operator.call("node.list"))["nodes"]
-                assert (seen["approvalState"], seen["commands"]) == ("pending-approval", [])
+                (entry,) = (await operator.call("node.list"))["nodes"]
+                assert (entry["approvalState"], entry["commands"]) == ("pending-approval", [])
 
     within(test())
 
@@ -432,8 +437,8 @@ def test_a_node_keeps_the_name_an_operator_gave_it(tmp_path: Path) -> None:
             with pytest.raises(RpcError, match="unknown nodeId"):
                 await operator.call("node.rename", {"nodeId": "nobody", "displayName": "x"})
         async with machines(tmp_path, book=book) as harness, harness.gateway.client() as operator:
-            seen = await operator.call("node.describe", {"nodeId": node.id})
-            assert (seen["displayName"], seen["toolPrefix"]) == ("Kitchen", "kitchen")
+            entry = await operator.call("node.describe", {"nodeId": node.id})
+            assert (entry["displayName"], entry["toolPrefix"]) == ("Kitchen", "kitchen")
 
     within(test())
 
@@ -505,8 +510,8 @@ def test_a_large_payload_is_sent_once(tmp_path: Path) -> None:
             harness.gateway.client() as operator,
             harness.approved(operator, answer=large) as node,
         ):
-            done = await operator.call("node.invoke", order(node.id))
-            assert "payloadJSON" not in done
-            assert len(done["payload"]["base64"]) == 2 << 20
+            result = await operator.call("node.invoke", order(node.id))
+            assert "payloadJSON" not in result
+            assert len(result["payload"]["base64"]) == 2 << 20
 
     within(test())

@@ -60,8 +60,8 @@ def joined(state: Path, gateway: Served, name: str, **env: str) -> Iterator[Runn
 def node(tmp_path_factory: pytest.TempPathFactory, gateway: Served, display: str) -> Iterator[str]:
     """The id of an approved node called `workstation`, with a screen."""
     with joined(tmp_path_factory.mktemp("node"), gateway, "workstation", DISPLAY=display):
-        done = nodes(gateway, "approve", "workstation")
-        assert "system.run" in done.stdout, done.stderr
+        result = nodes(gateway, "approve", "workstation")
+        assert "system.run" in result.stdout, result.stderr
         yield json.loads(nodes(gateway, "--json", "list").stdout)[0]["nodeId"]
 
 
@@ -78,9 +78,9 @@ def nodes(gateway: Served, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def invoke(gateway: Served, command: str, params: Any) -> Any:
-    done = nodes(gateway, "invoke", "workstation", command, json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = nodes(gateway, "invoke", "workstation", command, json.dumps(params))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def with_operator(gateway: Served, work: Callable[[GatewayClient], Coroutine[Any, Any, None]]) -> None:
@@ -105,20 +105,20 @@ def test_it_does_what_it_is_asked(gateway: Served, node: str) -> None:
 
 
 def test_its_rules_hold_for_every_caller(gateway: Served, node: str) -> None:
-    done = nodes(gateway, "invoke", "workstation", "system.run", '{"command":["rm","-rf","/nowhere"]}')
-    assert done.returncode == 1
-    assert "TOOL_DENIED: Command denied by exec policy" in done.stderr
+    result = nodes(gateway, "invoke", "workstation", "system.run", '{"command":["rm","-rf","/nowhere"]}')
+    assert result.returncode == 1
+    assert "TOOL_DENIED: Command denied by exec policy" in result.stderr
 
 
 @pytest.mark.parametrize(("decision", "runs"), [("allow-once", True), ("deny", False)])
 def test_an_operator_answers_its_question(gateway: Served, node: str, decision: str, runs: bool) -> None:
     async def work(operator: GatewayClient) -> None:
-        asked = collect_events(operator, "exec.approval.requested")
+        requests = collect_events(operator, "exec.approval.requested")
         params = {"command": ["expr", "20", "+", "3"]}
         call = asyncio.ensure_future(
             operator.call("node.invoke", order(node, "system.run", key=decision, params=params))
         )
-        question = await next_of(asked)
+        question = await next_of(requests)
         assert question["request"]["command"].startswith("expr 20 + 3")
         assert question["request"]["nodeId"] == node
         await operator.call("exec.approval.resolve", {"id": question["id"], "decision": decision})
@@ -184,8 +184,8 @@ def test_its_rules_are_read_and_tightened_from_the_gateway(gateway: Served, node
         with pytest.raises(RpcError, match="TOOL_DENIED"):
             await operator.call("exec.approvals.node.set", loose)
         strict = [{"pattern": "expr 99 *", "action": "deny"}, *rules["rules"]]
-        done = await operator.call("exec.approvals.node.set", loose | {"rules": strict, "defaultAction": "prompt"})
-        assert done["updated"]
+        result = await operator.call("exec.approvals.node.set", loose | {"rules": strict, "defaultAction": "prompt"})
+        assert result["updated"]
         params = {"command": ["expr", "99", "+", "1"]}
         with pytest.raises(RpcError, match="denied by exec policy"):
             await operator.call("node.invoke", order(node, "system.run", key="strict", params=params))
@@ -195,9 +195,9 @@ def test_its_rules_are_read_and_tightened_from_the_gateway(gateway: Served, node
 
 def test_our_command_line_names_and_shows_nodes(gateway: Served, node: str) -> None:
     assert nodes(gateway, "rename", "workstation", "Desk").stdout == "workstation is now called Desk\n"
-    shown = nodes(gateway, "list").stdout
-    assert "Desk" in shown
-    assert "connected  approved" in shown
+    output = nodes(gateway, "list").stdout
+    assert "Desk" in output
+    assert "connected  approved" in output
     assert json.loads(nodes(gateway, "describe", node[:8]).stdout)["toolPrefix"] == "desk"
     assert nodes(gateway, "rename", "desk", "workstation").returncode == 0
     unknown = nodes(gateway, "describe", "nobody")
@@ -216,10 +216,10 @@ def test_a_node_that_dies_fails_its_call_at_once(tmp_path: Path, gateway: Served
             listed = (await operator.call("node.list"))["nodes"]
             (id,) = [entry["nodeId"] for entry in listed if entry["displayName"] == "mortal"]
             await approve(operator, id)
-            asked = collect_events(operator, "exec.approval.requested")
+            requests = collect_events(operator, "exec.approval.requested")
             params = {"command": ["expr", "1"]}
             call = asyncio.ensure_future(operator.call("node.invoke", order(id, "system.run", params=params)))
-            await next_of(asked)
+            await next_of(requests)
             child.child.kill()
             with pytest.raises(RpcError, match="left before it answered"):
                 await call

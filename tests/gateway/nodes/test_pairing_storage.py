@@ -36,13 +36,13 @@ def device(id: str) -> PairedDevice:
 def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
     async def test() -> None:
         rows = MemoryBook()
-        shelf = DatabasePairingStorage(rows, tmp_path / "pairing.json")
-        assert await shelf.load() is None
-        book = PairingState(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
-        await shelf.save(book)
+        storage = DatabasePairingStorage(rows, tmp_path / "pairing.json")
+        assert await storage.load() is None
+        state = PairingState(version=1, key="ab" * 32, devices={"d1": device("d1"), "d2": device("d2")})
+        await storage.save(state)
         again = DatabasePairingStorage(rows, tmp_path / "pairing.json")
-        assert await again.load() == book
-        await again.save(PairingState(version=1, key=book.key, devices={"d2": book.devices["d2"]}))
+        assert await again.load() == state
+        await again.save(PairingState(version=1, key=state.key, devices={"d2": state.devices["d2"]}))
         assert set(rows.rows) == {"(key)", "d2"}
         del rows.rows["(key)"]
         with pytest.raises(StateBroken, match="not the key of their tokens"):
@@ -54,15 +54,15 @@ def test_the_store_keeps_the_book_of_devices(tmp_path: Path) -> None:
 def test_devices_paired_by_an_older_version_stay_paired(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "pairing.json"
-        book = PairingState(version=1, key="cd" * 32, devices={"d1": device("d1")})
-        await FilePairingStorage(path).save(book)
-        shelf = DatabasePairingStorage(MemoryBook(), path)
-        pairing = DevicePairing(shelf)
+        state = PairingState(version=1, key="cd" * 32, devices={"d1": device("d1")})
+        await FilePairingStorage(path).save(state)
+        storage = DatabasePairingStorage(MemoryBook(), path)
+        pairing = DevicePairing(storage)
         await pairing.open()
         token = pairing.device_token("d1", "node")
         assert token is not None
         assert not path.exists()
-        once_more = DevicePairing(shelf)
+        once_more = DevicePairing(storage)
         await once_more.open()
         assert once_more.device_token("d1", "node") == token
 
@@ -91,8 +91,8 @@ def test_pairing_and_approval_survive_a_kill(tmp_path: Path) -> None:
         node = GatewayClient(served.ws, reported, credentials=credentials, signer=identity, redial=False)
         async with node, operator(served) as caller:
             await approve(caller, identity.id)
-            (seen,) = (await caller.call("node.list"))["nodes"]
-            assert (seen["approvalState"], seen["commands"]) == ("approved", ["device.info"])
+            (entry,) = (await caller.call("node.list"))["nodes"]
+            assert (entry["approvalState"], entry["commands"]) == ("approved", ["device.info"])
             assert node.hello is not None
             return str(node.hello["auth"]["deviceToken"])
 

@@ -122,13 +122,13 @@ class Running:
         redial: bool = False,
         **more: Any,
     ) -> GatewayClient:
-        told = ClientProfile(client=who, role="node" if role == "node" else "operator", scopes=tuple(scopes))
+        profile = ClientProfile(client=who, role="node" if role == "node" else "operator", scopes=tuple(scopes))
         credentials = Credentials(token=token) if token is not None else Credentials()
-        return GatewayClient(self.url, told, credentials=credentials, signer=signer, redial=redial, **more)
+        return GatewayClient(self.url, profile, credentials=credentials, signer=signer, redial=redial, **more)
 
     @contextlib.asynccontextmanager
     async def raw(self, **over: Any) -> AsyncIterator["Raw"]:
-        """A peer that has been let in."""
+        """A peer that has connected."""
         async with self.stranger() as peer:
             await peer.event("connect.challenge")
             await peer.ask("connect", CONNECT | over)

@@ -40,7 +40,7 @@ DEVICE = DeviceIdentity(b"\7" * 32)
 
 
 class Entrance:
-    """A door with a fresh pairing book."""
+    """An authenticator with an empty pairing store."""
 
     def __init__(self) -> None:
         self.pairing = DevicePairing(MemoryPairingStorage())
@@ -58,8 +58,8 @@ class Entrance:
         change: Any = None,
     ) -> AuthResult:
         challenge = Challenge("nonce", now_ms())
-        told = ClientProfile(client=client, role=role, scopes=scopes)
-        connect = told.build_connect(challenge, credentials, signer)
+        profile = ClientProfile(client=client, role=role, scopes=scopes)
+        connect = profile.build_connect(challenge, credentials, signer)
         if change is not None:
             connect = change(connect)
         return asyncio.run(self.door.authenticate(connect, visitor, challenge))
@@ -122,7 +122,7 @@ def test_a_page_from_elsewhere_is_refused_whatever_it_carries(origin: str) -> No
     assert Entrance().code(CLI, visitor) == "CONTROL_UI_ORIGIN_NOT_ALLOWED"
 
 
-def test_a_page_of_this_machine_with_a_device_is_let_in() -> None:
+def test_a_page_of_this_machine_with_a_device_is_admitted() -> None:
     visitor = PeerInfo(address="127.0.0.1", origin="http://127.0.0.1:18789")
     assert Entrance().admit(PAGE, visitor, signer=DEVICE).device_token is not None
 
@@ -204,7 +204,7 @@ def test_the_older_signature_is_accepted() -> None:
     assert Entrance().admit(TUI, signer=DEVICE, change=change)
 
 
-def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None:
+def test_a_device_from_elsewhere_waits_until_an_operator_who_may_says_yes() -> None:
     entrance = Entrance()
     refused = entrance.refused(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
     details = refused.error.details
@@ -212,11 +212,11 @@ def test_a_device_from_elsewhere_waits_until_somebody_who_may_says_yes() -> None
     assert str(refused.error) == "pairing required: device is not approved yet"
     assert refused.close_reason.endswith(f"(requestId: {details['requestId']})")
     assert (details["code"], details["reason"]) == ("PAIRING_REQUIRED", "not-paired")
-    [asked] = entrance.pairing.list_pending()
-    assert (asked.device_id, asked.remote_ip) == (DEVICE.id, AWAY.address)
+    [request] = entrance.pairing.list_pending()
+    assert (request.device_id, request.remote_ip) == (DEVICE.id, AWAY.address)
     with pytest.raises(RpcError, match=r"missing scope: operator\.admin"):
-        asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({PAIRING, WRITE})))
-    asyncio.run(entrance.pairing.approve(asked.request_id, by=frozenset({ADMIN})))
+        asyncio.run(entrance.pairing.approve(request.request_id, by=frozenset({PAIRING, WRITE})))
+    asyncio.run(entrance.pairing.approve(request.request_id, by=frozenset({ADMIN})))
     admitted = entrance.admit(TUI, AWAY, signer=DEVICE, scopes=(READ, ADMIN))
     assert admitted.connect.scopes == (READ, ADMIN)
     assert admitted.device_token is not None
@@ -262,7 +262,7 @@ def test_wrong_guesses_from_elsewhere_lock_their_address_out_and_no_other() -> N
     assert refused.error.retryable is True
     assert 0 < (refused.error.retry_after_ms or 0) <= LOCKOUT_SECONDS * 1000
     assert entrance.code(BACKEND, PeerInfo(address="192.0.2.8"), Credentials(token="no")) == "AUTH_TOKEN_MISMATCH"
-    assert entrance.admit(BACKEND, AWAY)  # whoever knows the token is not kept out by others' guesses
+    assert entrance.admit(BACKEND, AWAY)  # a client that knows the token is not locked out by others' guesses
     for _ in range(MAX_FAILURES * 3):
         assert entrance.code(BACKEND, HERE, Credentials(token="wrong")) == "AUTH_TOKEN_MISMATCH"
 
@@ -308,8 +308,8 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
     entrance = Entrance()
     token = entrance.admit(CLI, signer=DEVICE).device_token
     place = PeerInfo(address="127.0.0.1", session_address=SessionAddress(session="agent:main:main"))
-    given = GOOD if with_token else Credentials(device_token=token)
-    assert entrance.admit(CLI, place, given, signer=DEVICE).policy_caller is not None
+    credentials = GOOD if with_token else Credentials(device_token=token)
+    assert entrance.admit(CLI, place, credentials, signer=DEVICE).policy_caller is not None
 
     async def loses_it(caller: Caller, at: SessionAddress) -> Caller:
         if how == "revoked":
@@ -321,7 +321,7 @@ def test_a_device_that_loses_its_standing_while_it_comes_in_stays_outside(how: s
         return caller
 
     entrance.door = Authenticator(TOKEN, entrance.pairing, bind_session=loses_it)
-    assert entrance.code(CLI, place, given, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
+    assert entrance.code(CLI, place, credentials, signer=DEVICE) == "AUTH_DEVICE_TOKEN_MISMATCH"
 
 
 # ---- origins, versions, kinds of programs, one by one ----
@@ -344,7 +344,7 @@ def test_what_only_resembles_one_may_not(origin: str) -> None:
     assert refused.error.details == {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin not allowed"}
 
 
-def test_a_page_that_names_no_origin_is_told_so() -> None:
+def test_a_page_that_names_no_origin_is_refused_with_that_reason() -> None:
     refused = Entrance().refused(PAGE, signer=DEVICE)
 
     assert refused.error.details["reason"] == "origin missing or invalid"
@@ -451,7 +451,7 @@ CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="we
 
 
 @pytest.mark.parametrize(
-    ("client", "visitor", "given", "words"),
+    ("client", "visitor", "token", "words"),
     [
         (BACKEND, HERE, "x", "gateway token mismatch (provide gateway auth token)"),
         (CLI, HERE, "x", "gateway token mismatch (use this gateway's gateway.auth.token or pair the device)"),
@@ -467,15 +467,15 @@ CHAT_BY_ITS_MODE = ClientInfo(id="test", version="1", platform="linux", mode="we
     ],
 )  # fmt: skip
 def test_each_kind_of_client_is_told_what_it_can_do(
-    client: ClientInfo, visitor: PeerInfo, given: str | None, words: str
+    client: ClientInfo, visitor: PeerInfo, token: str | None, words: str
 ) -> None:
-    refused = Entrance().refused(client, visitor, Credentials(token=given), signer=DEVICE)
+    refused = Entrance().refused(client, visitor, Credentials(token=token), signer=DEVICE)
 
     assert str(refused.error) == f"unauthorized: {words}"
 
 
 @pytest.mark.parametrize(
-    ("given", "signer", "code", "retry", "step"),
+    ("credentials", "signer", "code", "retry", "step"),
     [
         (Credentials(token="x"), DEVICE, "TOKEN_MISMATCH", True, "retry_with_device_token"),
         (Credentials(token="x"), None, "TOKEN_MISMATCH", False, "update_auth_credentials"),
@@ -485,9 +485,9 @@ def test_each_kind_of_client_is_told_what_it_can_do(
     ],
 )
 def test_whether_the_devices_own_token_might_help_is_said(
-    given: Credentials, signer: DeviceIdentity | None, code: str, retry: bool, step: str
+    credentials: Credentials, signer: DeviceIdentity | None, code: str, retry: bool, step: str
 ) -> None:
-    fault = Entrance().refused(CLI, HERE, given, signer=signer).error
+    fault = Entrance().refused(CLI, HERE, credentials, signer=signer).error
 
     assert fault.details == {
         "code": f"AUTH_{code}",
@@ -529,7 +529,7 @@ def test_asking_for_too_much_is_no_guess_and_neither_is_a_run_that_is_over() -> 
     assert _guesses(entrance) == 10
 
 
-def test_whoever_comes_in_has_all_guesses_again() -> None:
+def test_a_client_that_succeeds_has_all_guesses_again() -> None:
     entrance = Entrance()
     token = entrance.admit(TUI, signer=DEVICE).device_token
     for credentials, signer in ((GOOD, None), (GOOD, DEVICE), (Credentials(device_token=token), DEVICE)):
@@ -582,7 +582,7 @@ def test_a_run_is_where_it_is_whatever_place_it_names() -> None:
     assert entrance.admit(BACKEND).policy_caller is None
 
 
-def test_a_door_keeps_the_office_it_is_given() -> None:
+def test_an_authenticator_keeps_the_grants_it_is_given() -> None:
     issuer = RunGrants()
     issuer.issue(RUN, seconds=60)
 
@@ -598,7 +598,7 @@ def test_a_shared_token_that_looks_like_a_runs_is_the_shared_token() -> None:
     assert asyncio.run(gateway_auth.authenticate(connect, HERE, challenge)).grant is None
 
 
-def test_a_device_is_let_in_while_the_loops_threads_are_all_busy() -> None:
+def test_a_device_is_admitted_while_the_loops_threads_are_all_busy() -> None:
     """They may wait for slow name servers and disks on a run's behalf, and its operator must be able to stop it."""
 
     async def scenario() -> AuthResult:

@@ -20,7 +20,7 @@ from .test_grants import RUN, allow_all, under
 
 
 class Post:
-    """Sends when it is let; a text of `no` it refuses; an agent is told at once and answers never."""
+    """Sends when it is let; a text of `no` it refuses; an agent gets a message at once and never answers."""
 
     def __init__(self) -> None:
         self.came = asyncio.Event()
@@ -161,27 +161,27 @@ jobs = st.lists(st.builds(lambda name: CronAdded(job_id=name), st.sampled_from("
 
 
 @given(sends, jobs, st.data())
-def test_whatever_part_was_noted_the_whole_is_told_once(
+def test_whichever_part_was_noted_the_whole_is_reported_once(
     sent: list[SentMessage], added: list[CronAdded], data: st.DataObject
 ) -> None:
     noted = RunEffects(
         sent=tuple(one for one in sent if data.draw(st.booleans())),
         cron_added=tuple(one for one in added if data.draw(st.booleans())),
     )
-    told = merge_effects(noted, RunEffects(sent=tuple(sent), cron_added=tuple(added)))
-    assert sorted(told.sent, key=repr) == sorted(sent, key=repr)
-    assert sorted(told.cron_added, key=repr) == sorted(added, key=repr)
+    merged = merge_effects(noted, RunEffects(sent=tuple(sent), cron_added=tuple(added)))
+    assert sorted(merged.sent, key=repr) == sorted(sent, key=repr)
+    assert sorted(merged.cron_added, key=repr) == sorted(added, key=repr)
 
 
 def test_a_message_the_program_was_unsure_of_is_sure_when_it_is_known() -> None:
     unsure = SentMessage(tool="message_send", to="@Ann", text="hello")
     known = SentMessage(tool="message_send", to="ann", text="hello")
     other = SentMessage(tool="message_send", to="@Bob", text="hello?")
-    told = merge_effects(RunEffects(unsure=(unsure, other)), RunEffects(sent=(known,)))
-    assert (told.sent, told.unsure) == ((known,), (other,))
+    merged = merge_effects(RunEffects(unsure=(unsure, other)), RunEffects(sent=(known,)))
+    assert (merged.sent, merged.unsure) == ((known,), (other,))
 
 
-def test_what_neither_knows_the_end_of_is_told_once() -> None:
+def test_what_neither_knows_the_end_of_is_reported_once() -> None:
     unsure = SentMessage(tool="message_send", to="@Ann", text="hello")
     assert merge_effects(RunEffects(unsure=(unsure,)), RunEffects(unsure=(unsure,))).unsure == (unsure,)
     assert merge_effects(RunEffects(), RunEffects(unsure=(unsure,))).unsure == (unsure,)

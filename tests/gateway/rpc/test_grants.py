@@ -61,8 +61,8 @@ def allow_all(caller: Caller, tool: str) -> PolicyDecision:
 
 
 def under(server: Running, token: str, **more: Any) -> GatewayClient:
-    told = ClientProfile(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
-    return GatewayClient(server.url, told, credentials=Credentials(token=token), redial=False, **more)
+    profile = ClientProfile(client=more.pop("who", BACKEND), scopes=EVERY, role=more.pop("role", "operator"))
+    return GatewayClient(server.url, profile, credentials=Credentials(token=token), redial=False, **more)
 
 
 # ---- the office ------------------------------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def test_a_connection_under_a_grant_is_the_runs_agent(tmp_path: Path) -> None:
                 assert client.hello["features"]["tools"] == list(METHODS_BY_TOOL)
                 assert client.hello["snapshot"]["presence"] == []
                 assert client.hello["snapshot"]["health"] == {"ok": True}
-                seen = await client.call("sessions.list")
-                assert (seen["caller"], seen["kind"]) == ("run 1", "agent")
-                assert seen["scopes"] == sorted((READ, WRITE))
+                answer = await client.call("sessions.list")
+                assert (answer["caller"], answer["kind"]) == ("run 1", "agent")
+                assert answer["scopes"] == sorted((READ, WRITE))
 
     within(work())
 
@@ -167,11 +167,11 @@ def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str | None, method: str
 ) -> None:
     records: list[AuditRecord] = []
-    asked: list[str] = []
+    checks: list[str] = []
     decide = ConfigPolicy.__call__
 
     def counting(self: ConfigPolicy, caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
-        asked.append(spec.name)
+        checks.append(spec.name)
         return decide(self, caller, source, spec)
 
     async def work() -> None:
@@ -184,7 +184,7 @@ def test_the_rules_are_asked_once_for_a_call_that_is_checked_and_audited(
 
     within(work())
 
-    assert asked == ["sessions_list"]
+    assert checks == ["sessions_list"]
     assert [(record.tool, record.outcome) for record in records] == [("sessions_list", "tool_denied" if tool else "ok")]
 
 
@@ -221,10 +221,10 @@ def test_the_run_speaks_for_its_own_session_and_in_its_own_conversation(tmp_path
 
                 spawned = await received("sessions.spawn", {"task": "x", "sessionKey": "agent:main:main"})
                 assert spawned["sessionKey"] == RUN.session
-                said = await received(
+                answer = await received(
                     "message.action", {"action": "reply", "params": {"message": "hi"}, "agentId": "x"}
                 )
-                assert said == {
+                assert answer == {
                     "action": "reply",
                     "params": {"message": "hi", "to": "room-1", "threadId": "t7"},
                     "sessionKey": RUN.session,
@@ -273,7 +273,7 @@ def test_revoking_closes_what_it_opened_and_nothing_else(tmp_path: Path) -> None
                     async with under(server, token):
                         pass
                 assert caught.value.permanent
-            async with server.client() as operator:  # wrong guesses of a dead run lock nobody out
+            async with server.client() as operator:  # wrong guesses of a dead run lock no operator out
                 await operator.call("health")
 
     within(work())
@@ -308,8 +308,8 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
             async with server.stranger(**{"X-Forwarded-For": "192.0.2.1"}) as peer:
                 await peer.event("connect.challenge")
                 who = {"id": "gateway-client", "version": "0", "platform": "linux", "mode": "backend"}
-                told = {"minProtocol": 4, "maxProtocol": 4, "client": who, "auth": {"token": token}}
-                assert (await peer.ask("connect", told))["error"]["details"]["code"] == "AUTH_GRANT_MISUSED"
+                params = {"minProtocol": 4, "maxProtocol": 4, "client": who, "auth": {"token": token}}
+                assert (await peer.ask("connect", params))["error"]["details"]["code"] == "AUTH_GRANT_MISUSED"
 
     within(work())
 
@@ -317,7 +317,7 @@ def test_it_is_for_programs_of_this_machine_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded"]
 )
-def test_whoever_comes_through_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
+def test_a_client_behind_a_proxy_is_not_of_this_machine(tmp_path: Path, header: str) -> None:
     async def work() -> None:
         async with running(tmp_path) as server, server.stranger(**{header: "x"}) as peer:
             await peer.event("connect.challenge")
@@ -387,21 +387,21 @@ SPOKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "grant", "given", "expected"), SPOKEN)
+@pytest.mark.parametrize(("method", "grant", "params", "expected"), SPOKEN)
 def test_a_request_is_for_its_own_session_and_at_home_where_it_names_no_place(
-    method: str, grant: Grant | None, given: Json, expected: Json
+    method: str, grant: Grant | None, params: Json, expected: Json
 ) -> None:
     caller = Caller(kind="agent", name="run", session=SESSION, grant=grant)
-    before = repr(given)
+    before = repr(params)
 
-    made = RunGrants(decide=allow_all).restrict_call(
+    restricted = RunGrants(decide=allow_all).restrict_call(
         RpcMethod(method, WRITE, None),  # type: ignore[arg-type]
-        _request(caller, method, given),
+        _request(caller, method, params),
     )
 
     expected = expected if method == "chat.history" else {**expected, "sessionKey": SESSION}
-    assert made.params == expected
-    assert repr(given) == before
+    assert restricted.params == expected
+    assert repr(params) == before
 
 
 def _request(caller: Caller, method: str, params: Json) -> RpcCall:
@@ -414,12 +414,12 @@ def test_just_the_scope_a_method_needs_is_lent(scope: str | None) -> None:
     assert (caller.kind, caller.entry_point, caller.grant) == ("agent", "mcp", Grant())
     assert caller.scopes == {READ, WRITE}
 
-    made = RunGrants(decide=allow_all).restrict_call(
+    restricted = RunGrants(decide=allow_all).restrict_call(
         RpcMethod("send", scope, None),  # type: ignore[arg-type]
         _request(caller, "send", {}),
     )
 
-    assert made.caller.scopes == {READ, WRITE} | ({scope} if scope else set())
+    assert restricted.caller.scopes == {READ, WRITE} | ({scope} if scope else set())
 
 
 def test_a_run_that_is_over_begins_nothing_more() -> None:
@@ -455,18 +455,18 @@ def test_a_run_that_is_over_begins_nothing_more() -> None:
 def test_each_use_of_a_tool_goes_on_record_once(
     method: str, refused: Sequence[str], outcome: str, recorded: str | None
 ) -> None:
-    seen: list[tuple[str, str, float]] = []
+    records: list[tuple[str, str, float]] = []
 
     def record(call: GrantedCall, how: str, seconds: float) -> None:
-        seen.append((call.tool, how, seconds))
+        records.append((call.tool, how, seconds))
 
     issuer = RunGrants(decide=lambda _, tool: PolicyDecision(tool not in refused, "rule"), record_use=record)
     issuer.record_call(issuer.evaluate(RUN, method, {}), outcome=outcome, seconds=1.5)
 
-    assert seen == ([] if recorded is None else [(recorded, outcome, 1.5)])
+    assert records == ([] if recorded is None else [(recorded, outcome, 1.5)])
 
 
-def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_that_is_told() -> None:
+def test_the_refusal_of_the_tool_that_is_just_this_method_is_the_one_reported() -> None:
     issuer = RunGrants(decide=lambda _, tool: PolicyDecision(False, f"{tool} is closed"))
 
     with pytest.raises(RpcError, match="gateway_config_get is closed") as caught:
@@ -551,8 +551,8 @@ runs = st.builds(
 def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Caller) -> None:
     issuer = RunGrants(decide=ConfigPolicy(from_config(config)).decide_own_tool)
     caller = grants.grant_caller(run)
-    told = {"REMOTECLAW_TOOLS": ",".join(issuer.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
-    listed = set(registered(told))
+    variables = {"REMOTECLAW_TOOLS": ",".join(issuer.list_tools(run)), "REMOTECLAW_SENDER_IS_OWNER": "true"}
+    listed = set(registered(variables))
 
     for method in (*TOOLS_BY_METHOD, "message.action"):
         for action in MESSAGE_ACTIONS.values() if method == "message.action" else ("",):
@@ -570,6 +570,6 @@ def test_what_is_registered_is_what_the_gateway_permits(config: Json, run: Calle
 def test_profile_and_owner_flag_leave_what_the_rules_leave(profile: str, owner: bool) -> None:
     rules = ConfigPolicy(from_config({"tools": {"profile": profile}}))
     run = Caller(kind="agent", name="run", grant=Grant(owner=owner))
-    told = {"REMOTECLAW_TOOL_PROFILE": profile, "REMOTECLAW_SENDER_IS_OWNER": str(owner).lower()}
+    variables = {"REMOTECLAW_TOOL_PROFILE": profile, "REMOTECLAW_SENDER_IS_OWNER": str(owner).lower()}
 
-    assert set(registered(told)) == {tool for tool in CLAW_TOOLS if rules.refusal_reason(run, tool) is None}
+    assert set(registered(variables)) == {tool for tool in CLAW_TOOLS if rules.refusal_reason(run, tool) is None}

@@ -109,12 +109,12 @@ def test_rotation_and_revocation_end_the_old_token() -> None:
 def test_requests_grow_old_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
-        asked = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip="192.0.2.7")
+        request = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip="192.0.2.7")
         later = now_ms() + int(pairings.PENDING_SECONDS * 1000) + 1000
         with monkeypatch.context() as clock:
             clock.setattr(pairings, "now_ms", lambda: later)
             with pytest.raises(RpcError, match="unknown requestId"):
-                await pairing.approve(asked.request_id, by=frozenset({ADMIN}))
+                await pairing.approve(request.request_id, by=frozenset({ADMIN}))
         monkeypatch.setattr(pairings, "MAX_PENDING", 3)
         for number in range(5):
             device = DeviceIdentity(bytes([number]) * 32)
@@ -161,9 +161,9 @@ def test_a_request_waits_five_minutes_and_256_wait_at_once(monkeypatch: pytest.M
 def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
-        asked: list[pairings.PairingRequest] = []
+        requests: list[pairings.PairingRequest] = []
         ended: list[pairings.PairingResolution] = []
-        pairing.requested.connect(asked.append)
+        pairing.requested.connect(requests.append)
         pairing.resolved.connect(ended.append)
         first = pairing.request(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip="192.0.2.7")
         assert (first.is_repair, first.roles) == (None, ("operator",))
@@ -174,7 +174,7 @@ def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
         assert pairing.reject(again.request_id) == again
         silent = await pairing.approve_silently(connect(), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         assert silent.approved_via == "silent"
-        assert [one.request_id for one in asked] == [first.request_id, again.request_id]
+        assert [one.request_id for one in requests] == [first.request_id, again.request_id]
         assert [end.decision for end in ended] == ["approved", "rejected", "approved"]
         with pytest.raises(RpcError, match="unknown requestId"):
             await pairing.approve(first.request_id, by=frozenset({ADMIN}))
@@ -182,7 +182,7 @@ def test_a_request_says_whether_the_device_was_known_and_how_it_ended() -> None:
     asyncio.run(test())
 
 
-def test_nobody_approves_more_than_they_hold() -> None:
+def test_no_operator_approves_more_than_it_holds() -> None:
     async def test() -> None:
         for wanted, held, may in (
             ((READ,), {READ}, True),
@@ -194,15 +194,15 @@ def test_nobody_approves_more_than_they_hold() -> None:
             ((READ,), set[str](), False),
         ):
             pairing = DevicePairing(MemoryPairingStorage())
-            asked = pairing.request(connect(DEVICE, *wanted), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
+            request = pairing.request(connect(DEVICE, *wanted), DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
             if may:
-                await pairing.approve(asked.request_id, by=frozenset(held))
+                await pairing.approve(request.request_id, by=frozenset(held))
                 assert pairing.device_token(DEVICE.id, "operator") is not None
             else:
                 with pytest.raises(RpcError, match="missing scope"):
-                    await pairing.approve(asked.request_id, by=frozenset(held))
+                    await pairing.approve(request.request_id, by=frozenset(held))
                 assert pairing.find(DEVICE.id) is None
-                assert pairing.list_pending() == [asked]
+                assert pairing.list_pending() == [request]
 
     asyncio.run(test())
 
@@ -231,7 +231,7 @@ def test_a_role_approved_again_after_revocation_gets_the_next_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "asked", "left"),
+    ("held", "requested", "left"),
     [
         ((ADMIN,), (READ,), (READ,)),
         ((ADMIN, READ, WRITE), (READ,), (READ,)),
@@ -241,18 +241,18 @@ def test_a_role_approved_again_after_revocation_gets_the_next_token() -> None:
 )
 @pytest.mark.parametrize("silently", [False, True])
 def test_what_was_revoked_does_not_come_back_with_what_is_approved_later(
-    held: tuple[str, ...], asked: tuple[str, ...], left: tuple[str, ...], silently: bool
+    held: tuple[str, ...], requested: tuple[str, ...], left: tuple[str, ...], silently: bool
 ) -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
         await admitted(pairing, DEVICE, *held)
         await pairing.revoke(DEVICE.id, "operator")
-        again = connect(DEVICE, *asked)
+        again = connect(DEVICE, *requested)
         if silently:
             device = await pairing.approve_silently(again, DEVICE.id, public_key=DEVICE.public_key, remote_ip=None)
         else:
             request = pairing.request(again, DEVICE.id, public_key=DEVICE.public_key, remote_ip="10.0.0.9")
-            device = await pairing.approve(request.request_id, by=frozenset(asked))
+            device = await pairing.approve(request.request_id, by=frozenset(requested))
         assert device.grants["operator"].scopes == left
         more = {scope for scope in held if scope not in left and ADMIN not in left}
         assert all(pairings.upgrade_reason(connect(DEVICE, scope), device) == "scope-upgrade" for scope in more)
@@ -318,7 +318,7 @@ def test_a_grant_that_was_never_counted_is_the_first() -> None:
     asyncio.run(test())
 
 
-def test_what_is_lost_is_told_and_what_is_changed_is_handed_back() -> None:
+def test_what_is_lost_is_reported_and_what_is_changed_is_handed_back() -> None:
     async def test() -> None:
         pairing = DevicePairing(MemoryPairingStorage())
         cuts: list[pairings.DeviceRevocation] = []

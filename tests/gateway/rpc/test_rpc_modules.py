@@ -72,15 +72,15 @@ def test_devices_are_listed_renamed_rotated_and_removed(tmp_path: Path) -> None:
         async with running(tmp_path) as gateway, gateway.client(scopes=[ADMIN, PAIRING]) as owner:
             async with gateway.client(who=TUI, scopes=[READ], signer=device):
                 listed = await owner.call("device.pair.list")
-                [shown] = listed["paired"]
-                assert (shown["deviceId"], shown["connected"], shown["approvedVia"]) == (device.id, True, "silent")
-                assert (shown["roles"], shown["scopes"]) == (["operator"], [READ])
-                assert set(shown["tokens"][0]) == {"role", "scopes", "createdAtMs"}
+                [entry] = listed["paired"]
+                assert (entry["deviceId"], entry["connected"], entry["approvedVia"]) == (device.id, True, "silent")
+                assert (entry["roles"], entry["scopes"]) == (["operator"], [READ])
+                assert set(entry["tokens"][0]) == {"role", "scopes", "createdAtMs"}
                 await owner.call("device.pair.rename", {"deviceId": device.id, "label": "mine"})
                 rotated = await owner.call("device.token.rotate", {"deviceId": device.id, "role": "operator"})
                 assert rotated["tokenDelivery"] == "withheld-cross-device"
-            [shown] = (await owner.call("device.pair.list"))["paired"]
-            assert (shown["label"], shown["connected"]) == ("mine", False)
+            [entry] = (await owner.call("device.pair.list"))["paired"]
+            assert (entry["label"], entry["connected"]) == ("mine", False)
             revoked = await owner.call("device.token.revoke", {"deviceId": device.id, "role": "operator"})
             assert revoked["revokedAtMs"] > 0
             assert await owner.call("device.pair.remove", {"deviceId": device.id}) == {"deviceId": device.id}
@@ -98,9 +98,9 @@ def test_tools_are_listed_and_called_over_the_wire(tmp_path: Path) -> None:
         ):
             catalog = await client.call("tools.catalog")
             assert [tool["id"] for group in catalog["groups"] for tool in group["tools"]] == ["echo"]
-            done = await client.call("tools.invoke", {"name": "echo", "args": {"text": "hi"}})
-            assert done["ok"] is True
-            assert done["output"]["content"] == [{"type": "text", "text": "hi"}]
+            result = await client.call("tools.invoke", {"name": "echo", "args": {"text": "hi"}})
+            assert result["ok"] is True
+            assert result["output"]["content"] == [{"type": "text", "text": "hi"}]
             wrong = await client.call("tools.invoke", {"name": "echo", "args": {}})
             assert (wrong["ok"], wrong["error"]["code"]) == (False, "invalid_request")
             absent = await client.call("tools.invoke", {"name": "exec"})

@@ -39,7 +39,7 @@ def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None
     within(test())
 
 
-def test_only_an_administrator_is_told_where_state_lies(tmp_path: Path) -> None:
+def test_only_an_administrator_sees_where_state_lies(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as running_gateway, running_gateway.stranger() as peer:
             await peer.event("connect.challenge")
@@ -84,7 +84,7 @@ def test_binary_frames_fragments_and_null_params_are_fine(tmp_path: Path) -> Non
         ("x" * (gateway_frames.MAX_HANDSHAKE_FRAME + 1), 1009, "preauth payload too large"),
     ],
 )
-def test_a_stranger_who_says_the_wrong_thing_first_is_shown_out(
+def test_a_stranger_who_sends_a_wrong_first_frame_is_disconnected(
     tmp_path: Path, frame: Any, code: int, reason: str
 ) -> None:
     async def test() -> None:
@@ -116,7 +116,7 @@ def test_a_stranger_may_not_make_us_hold_a_large_message(tmp_path: Path) -> None
     within(test())
 
 
-def test_a_stranger_who_says_nothing_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_who_sends_nothing_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT", 0.05)
 
     async def test() -> None:
@@ -166,9 +166,9 @@ def test_a_frame_that_is_too_large_after_hello_closes_before_it_is_sent(tmp_path
             writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
             await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1)
             writer.write(b"\x81\xff" + (gateway_frames.MAX_FRAME + 1).to_bytes(8, "big") + b"\0\0\0\0")
-            said = await reader.read()
-            assert b"\x88" in said
-            assert (1009).to_bytes(2, "big") in said
+            data = await reader.read()
+            assert b"\x88" in data
+            assert (1009).to_bytes(2, "big") in data
             writer.close()
             await writer.wait_closed()
 
@@ -237,7 +237,7 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
     async def test() -> None:
         async with running(tmp_path, modules=[Echo()]) as running_gateway:
             publish = running_gateway.gateway.publish
-            async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as porter:
+            async with running_gateway.raw(scopes=[READ]) as reader, running_gateway.raw(scopes=[PAIRING]) as approver:
                 await reader.ask("subscribe", {"topic": "session:a"})
                 publish(RpcEvent(name="chat", payload=1))
                 publish(RpcEvent(name="device.pair.changed", payload=2, scope=PAIRING))
@@ -247,7 +247,7 @@ def test_events_reach_those_who_may_hear_them_numbered_without_gaps(tmp_path: Pa
                 received = [await reader.hear() for _ in range(3)]
                 assert [(frame["payload"], frame["seq"]) for frame in received] == [(1, 1), (4, 2), (5, 3)]
                 assert received[2]["stateVersion"] == {"presence": 1, "health": 2}
-                received = [await porter.hear() for _ in range(2)]
+                received = [await approver.hear() for _ in range(2)]
                 assert [(frame["payload"], frame["seq"]) for frame in received] == [(2, 1), (5, 2)]
                 await reader.ask("tell")
                 assert "seq" not in await reader.event("chat")
@@ -260,19 +260,19 @@ def test_a_peer_that_comes_and_goes_is_news(tmp_path: Path) -> None:
         async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[READ]) as peer:
             client = {"id": "test", "version": "1", "platform": "linux", "mode": "test", "displayName": "visitor"}
             async with running_gateway.raw(client=client):
-                came = await peer.event("presence")
-                assert [entry["host"] for entry in came["payload"]["presence"]][1:] == ["visitor"]
-                assert came["stateVersion"]["presence"] == 2
+                joined = await peer.event("presence")
+                assert [entry["host"] for entry in joined["payload"]["presence"]][1:] == ["visitor"]
+                assert joined["stateVersion"]["presence"] == 2
                 assert len((await peer.ask("system-presence"))["payload"]) == 2
-            went = await peer.event("presence")
-            assert len(went["payload"]["presence"]) == 1
+            departed = await peer.event("presence")
+            assert len(departed["payload"]["presence"]) == 1
             async with running_gateway.raw():  # a backend comes for an errand and is not listed
                 assert len((await peer.ask("system-presence"))["payload"]) == 1
 
     within(test())
 
 
-def test_a_request_that_has_begun_is_carried_out_though_nobody_waits(tmp_path: Path) -> None:
+def test_a_request_that_has_begun_is_carried_out_though_no_client_waits(tmp_path: Path) -> None:
     async def test() -> None:
         module = Echo()
         async with running(tmp_path, modules=[module]) as running_gateway:
@@ -359,7 +359,7 @@ def test_a_peer_that_answers_no_ping_is_cut_off(tmp_path: Path, monkeypatch: pyt
     within(test())
 
 
-def test_stopping_tells_everybody_and_closes_with_1012(tmp_path: Path) -> None:
+def test_stopping_notifies_every_client_and_closes_with_1012(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             running(tmp_path) as running_gateway,
@@ -437,7 +437,7 @@ def test_ticks_and_pings_go_on_after_one_that_failed(
     within(test())
 
 
-def test_ticks_come_to_everybody(tmp_path: Path) -> None:
+def test_ticks_come_to_every_client(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as running_gateway:
             tick = running_gateway.gateway.rpc_server._tick
@@ -453,21 +453,21 @@ def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp
         async with running_gateway.stranger(**{"X-Forwarded-For": "192.0.2.7"}) as peer:
             payload = (await peer.event("connect.challenge"))["payload"]
             challenge = Challenge(payload["nonce"], payload["ts"])
-            told = ClientProfile(client=TUI, scopes=(READ,))
-            connect = told.build_connect(challenge, Credentials(token=TOKEN), device)
+            profile = ClientProfile(client=TUI, scopes=(READ,))
+            connect = profile.build_connect(challenge, Credentials(token=TOKEN), device)
             return await peer.ask("connect", msgspec.to_builtins(connect))
 
     async def test() -> None:
         device = DeviceIdentity(b"\6" * 32)
         async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[PAIRING, READ]) as owner:
             refused = (await connects(running_gateway, device))["error"]
-            asked = (await owner.event("device.pair.requested"))["payload"]
-            assert (asked["deviceId"], asked["requestId"]) == (device.id, refused["details"]["requestId"])
-            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [asked]
-            approved = await owner.ask("device.pair.approve", {"requestId": asked["requestId"]})
+            request = (await owner.event("device.pair.requested"))["payload"]
+            assert (request["deviceId"], request["requestId"]) == (device.id, refused["details"]["requestId"])
+            assert (await owner.ask("device.pair.list"))["payload"]["pending"] == [request]
+            approved = await owner.ask("device.pair.approve", {"requestId": request["requestId"]})
             assert approved["payload"]["device"]["approvedVia"] == "owner"
             resolved = (await owner.event("device.pair.resolved"))["payload"]
-            assert (resolved["requestId"], resolved["decision"]) == (asked["requestId"], "approved")
+            assert (resolved["requestId"], resolved["decision"]) == (request["requestId"], "approved")
             assert (await connects(running_gateway, device))["payload"]["auth"]["scopes"] == [READ]
 
     within(test())

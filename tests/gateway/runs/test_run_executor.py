@@ -82,7 +82,7 @@ def test_a_result_that_can_not_be_stored_ends_its_run_as_failed(tmp_path: Path) 
     execute(tmp_path, scenario)
 
 
-def test_polling_goes_on_after_a_failure_nobody_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_goes_on_after_an_unexpected_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_executor, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(tasks, "FIRST_BACK_OFF", 0.01)
 

@@ -14,7 +14,7 @@ PATIENCE = 30.0  # seconds a test waits for something that must come
 
 
 class TwinLink:
-    """A connection that keeps what it is told."""
+    """A connection that records the events it is sent."""
 
     def __init__(self, *scopes: str) -> None:
         self.id = "link"

@@ -105,7 +105,7 @@ def test_agent_answers_twice_and_a_repeat_only_finally(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_runtime_nobody_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
+def test_a_runtime_not_set_up_answers_with_what_there_is(tmp_path: Path) -> None:
     async def scenario() -> None:
         roster = AgentRoster(agents=(AgentProfile(id="main", runtime="cluade"),))
         async with open_harness(str(tmp_path / "db"), roster=lambda: roster) as harness:
@@ -259,12 +259,12 @@ def test_attachments_reach_the_agent_and_come_back(tmp_path: Path) -> None:
             assert (block["type"], block["data"], block["fileName"]) == ("image", picture, "a.png")
             page = await harness.call("chat.history", {"sessionKey": "main"})
             assert page["messages"][0]["attachments"][0]["sizeBytes"] == 9
-            shown = page["messages"][-1]
-            assert "data" not in shown["content"][-1]
-            assert shown["content"][-1]["omitted"] is True
-            whole = {"sessionKey": "main", "messageId": shown["__openclaw"]["id"]}
-            got = await harness.call("chat.message.get", whole)
-            assert got["message"]["content"][-1]["data"] == picture
+            message = page["messages"][-1]
+            assert "data" not in message["content"][-1]
+            assert message["content"][-1]["omitted"] is True
+            whole = {"sessionKey": "main", "messageId": message["__openclaw"]["id"]}
+            result = await harness.call("chat.message.get", whole)
+            assert result["message"]["content"][-1]["data"] == picture
             for bad in ("%%%", 7, None):
                 with pytest.raises(RpcError, match=r"attachments\[0\]"):
                     await send(harness, "r9", "x", attachments=[{"content": bad}])
@@ -300,8 +300,8 @@ def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_harness(str(tmp_path / "db")) as harness:
             await harness.say("!say hi", run="r1")
-            done = await harness.call("chat.inject", {"sessionKey": "main", "message": "psst", "label": "note"})
-            event = await harness.until("chat", runId=f"inject-{done['messageId']}")
+            result = await harness.call("chat.inject", {"sessionKey": "main", "message": "psst", "label": "note"})
+            event = await harness.until("chat", runId=f"inject-{result['messageId']}")
             assert (event["state"], event["seq"], text_of(event["message"])) == ("final", 0, "[note]\n\npsst")
             assert (await transcript(harness))[-1] == ("assistant", "[note]\n\npsst")
             with pytest.raises(RpcError, match="missing scope"):
@@ -312,7 +312,7 @@ def test_inject_adds_to_the_transcript_and_tells(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_stop_of_the_house_ends_runs_and_what_waited_is_done_at_the_next_start(tmp_path: Path) -> None:
+def test_a_stop_of_the_gateway_ends_runs_and_what_waited_is_done_at_the_next_start(tmp_path: Path) -> None:
     async def first() -> None:
         async with open_harness(str(tmp_path / "db")) as harness:
             await send(harness, "r1", "!sleep 60")

@@ -40,33 +40,33 @@ def test_a_configured_main_key_is_what_main_means() -> None:
 def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_harness(str(tmp_path / "db")) as harness:
-            made = await harness.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
-            assert made["ok"]
-            assert made["key"].startswith("agent:main:dashboard:")
-            assert not made["runStarted"]
+            created = await harness.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
+            assert created["ok"]
+            assert created["key"].startswith("agent:main:dashboard:")
+            assert not created["runStarted"]
             again = await harness.call("sessions.create", {"label": "Trip", "idempotencyKey": "c1"})
-            assert again["key"] == made["key"]
+            assert again["key"] == created["key"]
             with pytest.raises(RpcError, match="label already in use"):
                 await harness.call("sessions.create", {"label": "Trip"})
             listed = await harness.call("sessions.list")
             assert (listed["count"], listed["totalCount"], listed["hasMore"]) == (1, 1, False)
             assert (listed["limitApplied"], listed["nextOffset"]) == (100, None)
             row = listed["sessions"][0]
-            assert (row["key"], row["label"], row["kind"]) == (made["key"], "Trip", "direct")
+            assert (row["key"], row["label"], row["kind"]) == (created["key"], "Trip", "direct")
             assert row["classification"] == "dashboard"
-            assert (await harness.call("sessions.describe", {"key": made["key"]}))["session"]["label"] == "Trip"
+            assert (await harness.call("sessions.describe", {"key": created["key"]}))["session"]["label"] == "Trip"
             assert (await harness.call("sessions.describe", {"key": "none"}))["session"] is None
-            for query in ({"label": "Trip"}, {"sessionId": made["sessionId"]}, {"key": made["key"]}):
+            for query in ({"label": "Trip"}, {"sessionId": created["sessionId"]}, {"key": created["key"]}):
                 found = await harness.call("sessions.resolve", query)
-                assert found == {"ok": True, "key": made["key"], "agentId": "main"}
+                assert found == {"ok": True, "key": created["key"], "agentId": "main"}
             assert await harness.call("sessions.resolve", {"key": "nope", "allowMissing": True}) == {"ok": False}
             with pytest.raises(RpcError, match="No session found"):
                 await harness.call("sessions.resolve", {"label": "nope"})
             with pytest.raises(RpcError, match="exactly one"):
                 await harness.call("sessions.resolve", {"key": "a", "label": "b"})
-            gone = await harness.call("sessions.delete", {"key": made["key"]})
-            assert gone == {"ok": True, "key": made["key"], "deleted": True, "archived": []}
-            assert not (await harness.call("sessions.delete", {"key": made["key"]}))["deleted"]
+            gone = await harness.call("sessions.delete", {"key": created["key"]})
+            assert gone == {"ok": True, "key": created["key"], "deleted": True, "archived": []}
+            assert not (await harness.call("sessions.delete", {"key": created["key"]}))["deleted"]
             with pytest.raises(RpcError, match="Cannot delete the main session"):
                 await harness.call("sessions.delete", {"key": "main"})
 
@@ -76,11 +76,11 @@ def test_a_session_is_made_listed_described_resolved_and_forgotten(tmp_path: Pat
 def test_create_with_a_message_starts_a_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_harness(str(tmp_path / "db")) as harness:
-            made = await harness.call("sessions.create", {"message": "!say hello"})
-            assert (made["runStarted"], made["status"]) == (True, "started")
-            ended = await harness.call("agent.wait", {"runId": made["runId"], "timeoutMs": 10_000})
+            created = await harness.call("sessions.create", {"message": "!say hello"})
+            assert (created["runStarted"], created["status"]) == (True, "started")
+            ended = await harness.call("agent.wait", {"runId": created["runId"], "timeoutMs": 10_000})
             assert ended["terminalReply"]["text"] == "hello"
-            preview = await harness.call("sessions.preview", {"keys": [made["key"], "none"]})
+            preview = await harness.call("sessions.preview", {"keys": [created["key"], "none"]})
             assert [(p["status"], [i["text"] for i in p["items"]]) for p in preview["previews"]] == [
                 ("ok", ["!say hello", "hello"]),
                 ("missing", []),
@@ -124,11 +124,11 @@ def test_reset_empties_the_transcript_and_stops_the_run(tmp_path: Path) -> None:
             await harness.say("!say secret", run="r1")
             before = (await harness.call("sessions.describe", {"key": "main"}))["session"]
             await harness.call("chat.send", {"sessionKey": "main", "message": "!sleep 60", "idempotencyKey": "r2"})
-            done = await harness.call("sessions.reset", {"key": "main", "reason": "new"})
-            assert done["ok"]
-            assert done["entry"]["sessionId"] == before["sessionId"]
-            assert done["entry"]["lifecycleRevision"] != before["lifecycleRevision"]
-            assert not done["entry"]["hasActiveRun"]
+            result = await harness.call("sessions.reset", {"key": "main", "reason": "new"})
+            assert result["ok"]
+            assert result["entry"]["sessionId"] == before["sessionId"]
+            assert result["entry"]["lifecycleRevision"] != before["lifecycleRevision"]
+            assert not result["entry"]["hasActiveRun"]
             assert (await harness.call("chat.history", {"sessionKey": "main"}))["messages"] == []
             assert (await harness.call("sessions.search", {"query": "secret"}))["results"] == []
 

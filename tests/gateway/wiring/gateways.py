@@ -56,21 +56,21 @@ class World:
 
     def until(self, event: str, fits: Callable[[Json], bool] = lambda _: True) -> Json:
         """The first such event, here already or yet to come."""
-        seen = 0
+        start = 0
         end = time.monotonic() + WAIT
         while True:
-            for frame in self.events[seen:]:
+            for frame in self.events[start:]:
                 if frame["event"] == event and fits(frame["payload"]):
                     payload: Json = frame["payload"]
                     return payload
-            seen = len(self.events)
+            start = len(self.events)
             assert time.monotonic() < end, f"no such {event} came"
             self._next()
 
     def configure(self, **sections: Any) -> None:
         """Replace these sections of the config, live."""
-        got = self.ask("config.get")
-        self.ask("config.set", raw=json.dumps(got["parsed"] | sections), baseHash=got["hash"])
+        config = self.ask("config.get")
+        self.ask("config.set", raw=json.dumps(config["parsed"] | sections), baseHash=config["hash"])
 
     def say(self, session: str, *lines: str) -> str:
         """Have the demo agent of a session carry these orders out; what it said."""
@@ -89,14 +89,14 @@ class World:
 
     def tool(self, session: str, name: str, /, **arguments: Any) -> Any:
         """Have a session's agent call a tool whose answer is JSON."""
-        said = self.say(session, f"!tool {name} {json.dumps(arguments)}")
-        return json.loads(said)
+        reply = self.say(session, f"!tool {name} {json.dumps(arguments)}")
+        return json.loads(reply)
 
     def texts(self, session: str, role: str = "assistant") -> list[str]:
         history = self.ask("chat.history", sessionKey=session)
         return [_text(message) for message in history["messages"] if message["role"] == role]
 
-    # ---- other doors ----
+    # ---- other entry points ----
 
     def invoke(self, name: str, session: str | None = None, /, **arguments: Any) -> Any:
         return self.ask("tools.invoke", name=name, args=arguments, **({"sessionKey": session} if session else {}))
@@ -147,8 +147,8 @@ def joined(served: Served, *scopes: str, token: str | None = None) -> Iterator[W
 def world(folder: Path, config: Json | None = None) -> Iterator[World]:
     if config is not None:
         (folder / "openclaw.json").write_text(json.dumps(config))
-    with serving(folder) as served, joined(served) as made:
-        yield made
+    with serving(folder) as served, joined(served) as client:
+        yield client
 
 
 def children(pid: int) -> set[int]:

@@ -41,34 +41,34 @@ class Beside:
 @asynccontextmanager
 async def beside(folder: Path) -> AsyncIterator[Beside]:
     async with proxy() as running:
-        made = Beside(running, folder)
-        with made.apps:
-            yield made
+        instance = Beside(running, folder)
+        with instance.apps:
+            yield instance
 
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions whose tools somebody looked at."""
-    seen: list[str] = []
+    """The sessions whose tools were looked up."""
+    ids: list[str] = []
     specs = AppSession.specs
 
-    def noted(guest: AppSession) -> Any:
-        seen.append(guest.registration.id)
-        return specs(guest)
+    def noted(session: AppSession) -> Any:
+        ids.append(session.registration.id)
+        return specs(session)
 
     monkeypatch.setattr(AppSession, "specs", noted)
-    return seen
+    return ids
 
 
-def test_sessions_no_app_came_for_are_nobodys_work(tmp_path: Path, looked: list[str]) -> None:
+def test_sessions_without_an_app_cost_no_work(tmp_path: Path, looked: list[str]) -> None:
     async def main() -> None:
         async with beside(tmp_path) as server:
             before = await server.gateway.dispatcher.list(LOCAL_CALLER)
-            rung: list[None] = []
-            server.gateway.registry.app_changed.connect(lambda _: rung.append(None))
+            changes: list[None] = []
+            server.gateway.registry.app_changed.connect(lambda _: changes.append(None))
             for number in range(100):
                 await server.register(chatId="main" if number % 2 else "elsewhere")
-            assert (server.lent(), server.lent(include_all=True), looked, rung) == (0, 0, [], [])
+            assert (server.lent(), server.lent(include_all=True), looked, changes) == (0, 0, [], [])
             assert await server.gateway.dispatcher.list(LOCAL_CALLER) is before
 
     asyncio.run(main())

@@ -43,12 +43,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def server(up: Up) -> Iterator[World]:
-    with joined(up) as made:
-        yield made
+    with joined(up) as client:
+        yield client
 
 
 @asynccontextmanager
-async def lent(up: Up, **about: Any) -> AsyncIterator[AppTools]:
+async def open_app(up: Up, **about: Any) -> AsyncIterator[AppTools]:
     app = AppTools(up.proxy, token="", about=about)
 
     @app.tool
@@ -65,7 +65,7 @@ async def lent(up: Up, **about: Any) -> AsyncIterator[AppTools]:
 
 def scene(up: Up, server: World, steps: Any, **about: Any) -> Any:
     async def play() -> Any:
-        async with lent(up, **about) as app:
+        async with open_app(up, **about) as app:
             return await asyncio.to_thread(steps, app)
 
     return asyncio.run(asyncio.wait_for(play(), 60))
@@ -87,26 +87,26 @@ def test_the_conversation_an_app_names_may_use_its_tools(up: Up, server: World, 
     assert comes(lambda: "Unknown tool: greet" in server.say("main", GREET))  # the app has left
 
 
-def test_an_app_cant_pose_as_the_house(up: Up, server: World) -> None:
-    said = scene(up, server, lambda _: server.say("main", '!tool gateway {"action": "config.get"}'), chat_id="main")
-    assert '"hash"' in said
-    assert "look like" not in said
+def test_an_app_cant_pose_as_the_gateway(up: Up, server: World) -> None:
+    reply = scene(up, server, lambda _: server.say("main", '!tool gateway {"action": "config.get"}'), chat_id="main")
+    assert '"hash"' in reply
+    assert "look like" not in reply
 
 
-def test_an_app_that_names_nobody_is_for_nobody_unless_the_config_says_all(up: Up, server: World) -> None:
+def test_an_app_that_names_no_session_is_for_none_unless_the_config_says_all(up: Up, server: World) -> None:
     def steps(_: AppTools) -> list[str]:
-        said = [server.say("main", GREET)]
+        answers = [server.say("main", GREET)]
         server.configure(tools={"apps": {"sessions": "all"}})
-        said.append(server.say("agent:main:anywhere", GREET))
+        answers.append(server.say("agent:main:anywhere", GREET))
         server.configure(tools={"apps": {"sessions": "all"}, "deny": ["group:plugins"]})
-        said.append(server.say("agent:main:anywhere", GREET))
+        answers.append(server.say("agent:main:anywhere", GREET))
         server.configure(tools={})
-        return said
+        return answers
 
-    said = scene(up, server, steps, device_name="lamp")
-    assert said[0] == "Unknown tool: greet"
-    assert said[1] == "Hello Ada, from the app."
-    assert "greet is refused by tools.deny, which names group:plugins" in said[2]
+    replies = scene(up, server, steps, device_name="lamp")
+    assert replies[0] == "Unknown tool: greet"
+    assert replies[1] == "Hello Ada, from the app."
+    assert "greet is refused by tools.deny, which names group:plugins" in replies[2]
 
 
 def test_the_audit_does_not_hold_the_key_to_an_apps_session(up: Up, server: World) -> None:

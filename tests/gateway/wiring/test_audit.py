@@ -21,14 +21,14 @@ CONFIG = {"agents": {"list": [{"id": "main", "tools": {"deny": ["agents_list"]}}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
-def records(server: World, count: int, **asked: Any) -> list[dict[str, Any]]:
+def records(server: World, count: int, **filters: Any) -> list[dict[str, Any]]:
     """So many records, once they are written."""
-    assert comes(lambda: len(server.ask("audit.list", **asked)["records"]) >= count)
-    found: list[dict[str, Any]] = server.ask("audit.list", **asked)["records"]
+    assert comes(lambda: len(server.ask("audit.list", **filters)["records"]) >= count)
+    found: list[dict[str, Any]] = server.ask("audit.list", **filters)["records"]
     assert len(found) == count
     return found
 
@@ -50,9 +50,9 @@ def test_a_call_is_on_record_with_who_where_which_rule_and_what_became_of_it(ser
     server.invoke("sessions_list", "agent:main:a", limit="no number")
     found = records(server, 4, sessionKey="agent:main:a")
 
-    shown = [(r["tool"], r["caller"], r["door"], r["step"], r["outcome"]) for r in reversed(found)]
+    rows = [(r["tool"], r["caller"], r["door"], r["step"], r["outcome"]) for r in reversed(found)]
     operator = "operator gateway-client"
-    assert shown == [
+    assert rows == [
         ("session_status", "agent main", "agent", "default", "failed"),
         ("agents_list", "agent main", "agent", "agent", "tool_denied"),
         ("sessions_list", operator, "rpc", "default", "ok"),
@@ -103,13 +103,13 @@ def test_the_command_reads_beside_a_running_gateway(server: World) -> None:
     folder = server.served.folder
 
     table = command(folder, "--session", "agent:main:cli")
-    shown = json.loads(command(folder, "--session", "agent:main:cli", "--json").stdout)
+    rows = json.loads(command(folder, "--session", "agent:main:cli", "--json").stdout)
     denied = json.loads(command(folder, "--outcome", "tool_denied", "--since", "1h", "--limit", "1", "--json").stdout)
     nothing = command(folder, "--tool", "sessions_list", "--since", "2999-01-01")
 
     assert table.returncode == 0, table.stderr
     assert [line.split()[2] for line in table.stdout.splitlines()[1:]] == ["sessions_list", "agents_list"]
-    assert [r["tool"] for r in shown] == ["agents_list", "sessions_list"]
+    assert [r["tool"] for r in rows] == ["agents_list", "sessions_list"]
     assert [(r["tool"], r["outcome"]) for r in denied] == [("agents_list", "tool_denied")]
     assert nothing.stdout == "no recorded tool call matches\n"
     assert command(folder, "--limit", "0").returncode == 1

@@ -1,4 +1,4 @@
-"""What a run started by another may do to people: a real gateway, in the words of somebody who is not the owner."""
+"""What a run started by another may do to people: a real gateway, in the words of a sender who is not the owner."""
 
 import json
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ SECRET = "the code is 4711"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        said(made, "alice", "alice", SECRET)
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        send(gateway, "alice", "alice", SECRET)
+        yield gateway
 
 
-def said(server: World, conversation: str, sender: str, text: str) -> None:
+def send(server: World, conversation: str, sender: str, text: str) -> None:
     run = server.ask("local.send", conversation=conversation, sender={"id": sender}, text=text)["runId"]
     server.ask("agent.wait", runId=run, timeoutMs=30_000)
 
@@ -80,7 +80,7 @@ def test_no_chain_of_sub_agents_leaves_its_requesters_conversation(
     text = order("message", **deed)
     for _ in range(depth):
         text = order("sessions_spawn", task=text)
-    said(server, place, "mallory", f"x\n{text}")
+    send(server, place, "mallory", f"x\n{text}")
     kind = "group" if place.startswith("#") else "direct"
     key = f"agent:main:local:{kind}:{place}" if depth == 0 else deepest(server, depth, before)
     assert comes(lambda: len(results(server, key)) > 0)

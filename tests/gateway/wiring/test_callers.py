@@ -1,4 +1,4 @@
-"""As whom an agent acts: for whoever started its run, as the credential or the channel vouches for them."""
+"""As whom an agent acts: for the caller that started its run, as the credential or the channel vouches for it."""
 
 import asyncio
 from pathlib import Path
@@ -49,29 +49,29 @@ def grant(options: dict[str, Any], config: dict[str, Any] | None = None, **more:
     ],
 )
 def test_a_persons_message_is_the_owners_when_the_rules_name_them(config: dict[str, Any], owner: bool) -> None:
-    made = grant({"grant": {"channel": "telegram", "sender": ANN, "owner": True}}, config)
+    derived = grant({"grant": {"channel": "telegram", "sender": ANN, "owner": True}}, config)
 
-    assert made.owner == owner  # what the note itself says of that counts for nothing
-    assert made.sender == Sender(**ANN)
+    assert derived.owner == owner  # what the note itself says of that counts for nothing
+    assert derived.sender == Sender(**ANN)
 
 
-def test_whoever_sits_at_this_machine_is_the_owner() -> None:
+def test_the_user_of_this_machine_is_the_owner() -> None:
     assert grant({"grant": {"channel": "local", "sender": {"id": "owner"}, "owner": True}}).owner
     assert not grant({"grant": {"channel": "local", "sender": {"id": "owner"}}}).owner  # its client was not the owner's
     assert not grant({"grant": {"channel": "local", "sender": {"id": "guest"}, "owner": True}}).owner
     assert not grant({"grant": {"channel": "matrix", "sender": {"id": "owner"}}}).owner
 
 
-def test_a_run_nobody_vouches_for_is_nobodys() -> None:
+def test_a_run_that_nothing_vouches_for_has_no_owner() -> None:
     nobodys: list[dict[str, Any]] = [{}, {"sender": "owner"}, {"grant": {}}]
     assert not any(grant(options).owner for options in nobodys)
 
 
 def test_agent_depth_parent_and_model_are_the_sessions_own() -> None:
     forged = {"grant": {"agent": "other", "depth": 0, "spawned_by": "agent:other:main", "models": ["a/b"]}}
-    made = grant(forged, key="agent:main:subagent:1", spawn_depth=2, spawned_by="agent:main:main")
+    derived = grant(forged, key="agent:main:subagent:1", spawn_depth=2, spawned_by="agent:main:main")
 
-    assert (made.agent, made.depth, made.spawned_by, made.models) == ("main", 2, "agent:main:main", ())
+    assert (derived.agent, derived.depth, derived.spawned_by, derived.models) == ("main", 2, "agent:main:main", ())
     assert grant({"model": "x/y"}, entry={"model": "p/q"}).models == ("x/y",)
     assert grant({}, entry={"model": "p/q"}).models == ("p/q",)
 
@@ -86,9 +86,9 @@ def test_two_runs_of_the_same_person_are_the_same_caller() -> None:
 
 def test_what_is_handed_on_is_never_more_than_one_has() -> None:
     run = Grant(agent="main", channel="telegram", sender=Sender(id="1"), depth=2, tools=frozenset({"message"}), to="x")
-    given = child_grant(Caller(kind="agent", name="main", scopes=frozenset({"*", "operator.admin"}), grant=run))
+    derived = child_grant(Caller(kind="agent", name="main", scopes=frozenset({"*", "operator.admin"}), grant=run))
 
-    assert given == Grant(
+    assert derived == Grant(
         channel="telegram",
         to="x",
         sender=Sender(id="1"),
@@ -121,13 +121,13 @@ def test_what_different_people_wrote_is_not_answered_in_one_run(
             runs = SqlRunRepository(store)
             await runs.admit(RunRequest(run_id="first", session=new, message="first", mode="followup"))
             for name, options in (("a", one), ("b", other)):
-                asked = RunRequest(
+                request = RunRequest(
                     run_id=name, session=new, message=name, mode="collect", options=msgspec.convert(options, RunOptions)
                 )
-                await runs.admit(asked)
-            done = await runs.finish("first", RunOutcome(status="ok", stop_reason="stop"))
-            assert done is not None
-            assert done.next is not None
-            assert done.next.prompt == ("a\n\nb" if together else "a")
+                await runs.admit(request)
+            result = await runs.finish("first", RunOutcome(status="ok", stop_reason="stop"))
+            assert result is not None
+            assert result.next is not None
+            assert result.next.prompt == ("a\n\nb" if together else "a")
 
     asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -1,7 +1,7 @@
-"""One rule book for every door: the same tool, the same session, the same decision by the same step, wherever asked.
+"""One policy for every entry point: the same tool, the same session, the same decision by the same step everywhere.
 
 Each agent of one config has rules of its own; each of its decisions is asked of a real gateway over RPC, over
-`POST /tools/invoke`, over `/mcp`, of the agent itself, and of `openclaw policy explain`. What each door decided is
+`POST /tools/invoke`, over `/mcp`, of the agent itself, and of `openclaw policy explain`. What each one decided is
 read from the audit.
 """
 
@@ -19,11 +19,11 @@ from tests import web_client
 from tests.gateway.wiring.gateways import Refused, World, comes, joined, world
 from tests.mcp.client.servers import ECHO
 
-HOUSE = (
+OWN_TOOLS = (
     "sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "session_status", "agents_list",
     "subagents", "gateway",
 )  # fmt: skip
-TOOLS = (*HOUSE, "parrot__echo", "closed__echo")
+TOOLS = (*OWN_TOOLS, "parrot__echo", "closed__echo")
 WRONG = {"limit": "x", "sessionKey": 0, "message": 0, "task": 0, "action": 0, "text": 0}
 """Arguments no tool takes: a call that is allowed gets as far as the check of its arguments and does nothing."""
 
@@ -65,7 +65,7 @@ def generated(count: int) -> dict[str, dict[str, Any]]:
         "*",
         "mcp/parrot",
     ]
-    made: dict[str, dict[str, Any]] = {}
+    agents: dict[str, dict[str, Any]] = {}
     for number in range(count):
         rules: dict[str, Any] = {}
         if choose.random() < 0.4:
@@ -74,8 +74,8 @@ def generated(count: int) -> dict[str, dict[str, Any]]:
             rules["deny"] = choose.sample(words[:-2], choose.randint(1, 3))
         if choose.random() < 0.5:
             rules[choose.choice(["allow", "alsoAllow"])] = choose.sample(words, choose.randint(1, 4))
-        made[f"made{number}"] = rules
-    return made
+        agents[f"made{number}"] = rules
+    return agents
 
 
 AGENTS = HAND | generated(12)
@@ -107,21 +107,21 @@ KEYS = [*(f"agent:{name}:main" for name in AGENTS), *SESSIONS.values()]
 CASES = [Case(session, tool) for session in KEYS for tool in TOOLS]
 
 
-class Said(NamedTuple):
+class Decision(NamedTuple):
     allowed: bool
     step: str
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        made.say("agent:full:main", '!tool parrot__echo {"text": "up"}', '!tool closed__echo {"text": "up"}')
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        gateway.say("agent:full:main", '!tool parrot__echo {"text": "up"}', '!tool closed__echo {"text": "up"}')
+        yield gateway
 
 
 @pytest.fixture(scope="module")
-def decisions(server: World) -> dict[tuple[str, Case], Said]:
-    """What each door decided about each case, and by which step."""
+def decisions(server: World) -> dict[tuple[str, Case], Decision]:
+    """What each entry point decided about each case, and by which step."""
     for session in KEYS:
         orders = [f"!tool {tool} {json.dumps(WRONG)}" for tool in TOOLS]
         server.say(session, *orders)
@@ -132,7 +132,7 @@ def decisions(server: World) -> dict[tuple[str, Case], Said]:
     wanted = len(CASES) * 4
     assert comes(lambda: len(all_records(server)) >= wanted + 2)
     return {
-        (record["door"], Case(record["sessionKey"], record["tool"])): Said(
+        (record["door"], Case(record["sessionKey"], record["tool"])): Decision(
             record["outcome"] in ("ok", "tool_arguments"), record["step"]
         )
         for record in all_records(server)
@@ -149,13 +149,13 @@ def all_records(server: World) -> list[dict[str, Any]]:
         page = server.ask("audit.list", limit=1000, before=page["nextBefore"])
 
 
-def explained(server: World, case: Case, capsys: pytest.CaptureFixture[str], **options: str) -> Said:
+def explained(server: World, case: Case, capsys: pytest.CaptureFixture[str], **options: str) -> Decision:
     config = str(server.served.folder / "openclaw.json")
     words = ["--tool", case.tool, "--session", case.session, "--config", config, "--json"]
     words += [word for name, value in options.items() for word in (f"--{name}", value)]
     assert commands.run(["policy", "explain", *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    return Said(told["allowed"], told["step"])
+    explanation = json.loads(capsys.readouterr().out)
+    return Decision(explanation["allowed"], explanation["step"])
 
 
 def test_the_matrix_is_as_large_as_promised() -> None:
@@ -164,32 +164,32 @@ def test_the_matrix_is_as_large_as_promised() -> None:
 
 
 @pytest.mark.parametrize("session", KEYS)
-def test_every_door_decides_alike(
-    server: World, decisions: dict[tuple[str, Case], Said], capsys: pytest.CaptureFixture[str], session: str
+def test_every_entry_point_decides_alike(
+    server: World, decisions: dict[tuple[str, Case], Decision], capsys: pytest.CaptureFixture[str], session: str
 ) -> None:
     for tool in TOOLS:
         case = Case(session, tool)
-        said = explained(server, case, capsys)
+        expected = explained(server, case, capsys)
         by_entry_point = {entry_point: decisions[entry_point, case] for entry_point in ("rpc", "http", "mcp", "agent")}
 
-        assert by_entry_point == dict.fromkeys(by_entry_point, said), case
+        assert by_entry_point == dict.fromkeys(by_entry_point, expected), case
 
 
-def test_the_cases_show_both_answers_and_every_kind_of_step(decisions: dict[tuple[str, Case], Said]) -> None:
-    steps = {said.step for said in decisions.values() if not said.allowed}
-    allowed = sum(said.allowed for said in decisions.values())
+def test_the_cases_show_both_answers_and_every_kind_of_step(decisions: dict[tuple[str, Case], Decision]) -> None:
+    steps = {decision.step for decision in decisions.values() if not decision.allowed}
+    allowed = sum(decision.allowed for decision in decisions.values())
 
     assert {"profile", "agent", "agent provider", "server", "group", "subagent"} <= steps
     assert 0.2 < allowed / len(decisions) < 0.8
 
 
 @pytest.mark.parametrize("session", KEYS)
-def test_what_a_door_lists_is_what_it_lets_call(
-    server: World, decisions: dict[tuple[str, Case], Said], session: str
+def test_what_an_entry_point_lists_is_what_it_lets_call(
+    server: World, decisions: dict[tuple[str, Case], Decision], session: str
 ) -> None:
     listed = {tool["name"] for tool in server.mcp("tools/list", session)["result"]["tools"]}
-    shown = server.ask("tools.effective", sessionKey=session)["groups"]
-    effective = {tool["id"] for group in shown for tool in group["tools"]}
+    groups = server.ask("tools.effective", sessionKey=session)["groups"]
+    effective = {tool["id"] for group in groups for tool in group["tools"]}
     may = {tool for tool in TOOLS if decisions["agent", Case(session, tool)].allowed}
 
     assert listed & set(TOOLS) == may
@@ -204,16 +204,16 @@ def test_tools_with_a_reach_of_their_own_are_not_for_bare_tokens_unless_the_conf
     server.configure(gateway={"tools": {"allow": ["sessions_send"], "deny": ["agents_list"]}})
     try:
         for tool in (*reach, "agents_list", "sessions_list"):
-            said = server.invoke(tool, session, **WRONG)["error"]
+            error = server.invoke(tool, session, **WRONG)["error"]
             posted = server.post(tool, session, **WRONG)
             may = explained(server, Case(session, tool), capsys, door="rpc").allowed
             assert may == (tool in ("sessions_send", "sessions_list"))
             if may:
-                assert (said["code"], posted.status) == ("invalid_request", 400)
+                assert (error["code"], posted.status) == ("invalid_request", 400)
             else:
-                assert (said["code"], posted.status) == ("not_found", 404)
-                assert said["message"].startswith(f"Tool not available: {tool} (")
-                assert posted.json["error"] == {"type": "not_found", "message": said["message"]}
+                assert (error["code"], posted.status) == ("not_found", 404)
+                assert error["message"].startswith(f"Tool not available: {tool} (")
+                assert posted.json["error"] == {"type": "not_found", "message": error["message"]}
         listed = {tool["name"] for tool in server.mcp("tools/list", session)["result"]["tools"]}
         assert {*reach, "agents_list"} <= listed
     finally:
@@ -222,12 +222,12 @@ def test_tools_with_a_reach_of_their_own_are_not_for_bare_tokens_unless_the_conf
 
 def test_an_operator_who_names_an_agent_acts_in_its_main_session(server: World) -> None:
     def refused(entry_point: str, **named: str) -> str:
-        asked = {"name": "agents_list", "args": {}, **named}
+        body = {"name": "agents_list", "args": {}, **named}
         if entry_point == "http":
-            posted = web_client.send(f"{server.served.http}/tools/invoke", "POST", asked, **server.bearer).json
+            posted = web_client.send(f"{server.served.http}/tools/invoke", "POST", body, **server.bearer).json
             return str(posted.get("error", {}).get("message", ""))
         try:
-            return str(server.ask("tools.invoke", **asked).get("error", {}).get("message", ""))
+            return str(server.ask("tools.invoke", **body).get("error", {}).get("message", ""))
         except Refused as exc:
             return str(exc)
 
@@ -269,18 +269,18 @@ def test_an_operator_with_every_right_is_the_owner(server: World) -> None:
 
 def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(server: World) -> None:
     order = '!tool gateway {"action": "config.get"}'
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        said = guest.invoke("gateway", "agent:free:guest", action="config.get")["error"]["message"]
-        answered = guest.say("agent:free:guest", order)
-        child = guest.ask("sessions.spawn", sessionKey="agent:free:guest", task=order)
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        error = operator.invoke("gateway", "agent:free:guest", action="config.get")["error"]["message"]
+        answered = operator.say("agent:free:guest", order)
+        child = operator.ask("sessions.spawn", sessionKey="agent:free:guest", task=order)
         sent = {"sessionKey": "agent:free:other", "message": order, "timeoutSeconds": 20}
-        asked = guest.ask("sessions.converse", **sent)["reply"]
-        listed = {tool["id"] for g in guest.ask("tools.catalog")["groups"] for tool in g["tools"]}
+        reply = operator.ask("sessions.converse", **sent)["reply"]
+        listed = {tool["id"] for g in operator.ask("tools.catalog")["groups"] for tool in g["tools"]}
 
-        assert said.endswith("(gateway is refused: it is for the owner only)")
-        assert answered == asked == "gateway is refused: it is for the owner only"
+        assert error.endswith("(gateway is refused: it is for the owner only)")
+        assert answered == reply == "gateway is refused: it is for the owner only"
         assert "gateway" not in listed
-        assert comes(lambda: any("owner only" in text for text in guest.texts(child["childSessionKey"])))
+        assert comes(lambda: any("owner only" in text for text in operator.texts(child["childSessionKey"])))
     mixed = server.say("agent:free:guest", order)
     assert '"hash"' in mixed  # the owner's own message in the same session has the owner's rights again
 
@@ -288,11 +288,11 @@ def test_an_operator_with_fewer_rights_is_not_and_neither_are_its_runs(server: W
 def test_the_agents_own_config_tool_changes_the_config(server: World) -> None:
     wait = {"inbound": {"debounceMs": 1}}
     patch = {"action": "config.patch", "raw": json.dumps({"messages": wait}), "note": "asked by the owner"}
-    told = server.tool("agent:free:admin", "gateway", **patch)
+    result = server.tool("agent:free:admin", "gateway", **patch)
 
-    assert told["ok"]
-    got = server.tool("agent:free:admin", "gateway", action="config.get", path="messages")
-    assert got["config"] == wait
+    assert result["ok"]
+    answer = server.tool("agent:free:admin", "gateway", action="config.get", path="messages")
+    assert answer["config"] == wait
     missing = server.say("agent:free:admin", '!tool gateway {"action": "config.patch"}')
     assert "needs raw" in missing
 
@@ -311,13 +311,13 @@ def test_the_owners_agent_does_not_change_the_rules_that_bind_it(server: World, 
     before = (server.served.folder / "openclaw.json").read_text()
     raw = json.dumps(RULES[named])
 
-    said = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.patch', 'raw': raw})}")
-    assert "may not change" in said
-    assert named in said
-    assert "openclaw config set" in said
+    reply = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.patch', 'raw': raw})}")
+    assert "may not change" in reply
+    assert named in reply
+    assert "openclaw config set" in reply
     whole = json.dumps(server.ask("config.get")["parsed"] | RULES[named])
-    said = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.apply', 'raw': whole})}")
-    assert "may not change" in said
+    reply = server.say("agent:free:admin", f"!tool gateway {json.dumps({'action': 'config.apply', 'raw': whole})}")
+    assert "may not change" in reply
 
     assert (server.served.folder / "openclaw.json").read_text() == before
 

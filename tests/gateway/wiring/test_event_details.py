@@ -1,4 +1,4 @@
-"""What is told in passing: no names of sessions, people or folders to those who may not see them."""
+"""Details of events and errors: no names of sessions, people or folders to those who may not see them."""
 
 import json
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ VIP = "agent:main:alice-the-patient"
 
 @pytest.fixture(scope="module")
 def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as made:
-        made.say(VIP, "!say hello")
-        made.ask("sessions.patch", key=VIP, label="vip")
-        yield made
+    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as gateway:
+        gateway.say(VIP, "!say hello")
+        gateway.ask("sessions.patch", key=VIP, label="vip")
+        yield gateway
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_hello_and_health_name_sessions_and_folders_to_readers_alone(
         socket.recv(timeout=WAIT)
         hello = CONNECT | {"auth": {"token": running_gateway.served.token}, "scopes": scopes}
         socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))
-        told = [socket.recv(timeout=WAIT)]
+        frames = [socket.recv(timeout=WAIT)]
         socket.send(json.dumps({"type": "req", "id": "2", "method": "health", "params": {}}))
-        told.append(socket.recv(timeout=WAIT))
-    for frame in map(json.loads, told):
+        frames.append(socket.recv(timeout=WAIT))
+    for frame in map(json.loads, frames):
         health = frame["payload"].get("snapshot", {}).get("health") or frame["payload"]
         assert health["ok"]
         assert ("alice-the-patient" in json.dumps(health)) is named
@@ -53,23 +53,23 @@ def test_hello_and_health_name_sessions_and_folders_to_readers_alone(
 def test_a_node_is_told_no_session() -> None:
     health: Json = {"ok": True, "sessions": {"path": "/p", "recent": [{"key": VIP}]}, "agents": [{"path": "/p"}]}
     for scopes in (frozenset[str](), frozenset({"operator.read"})):
-        told = redact_health(Caller(kind="node", name="n", scopes=scopes), health)
-        assert (told["ok"], told["sessions"]["recent"], told["agents"]) == (True, [], [])
-        assert "/p" not in json.dumps(told)
+        redacted = redact_health(Caller(kind="node", name="n", scopes=scopes), health)
+        assert (redacted["ok"], redacted["sessions"]["recent"], redacted["agents"]) == (True, [], [])
+        assert "/p" not in json.dumps(redacted)
 
 
 def test_what_is_out_of_sight_is_answered_as_what_is_not_there(running_gateway: World) -> None:
     id = running_gateway.ask("sessions.describe", key=VIP)["session"]["sessionId"]
     unknown = id[:-4] + ("0000" if not id.endswith("0000") else "1111")
 
-    def said(tool: str, **asked: str) -> str:
-        return running_gateway.say("agent:main:mallory", f"!tool {tool} {json.dumps(asked)}")
+    def reply(tool: str, **arguments: str) -> str:
+        return running_gateway.say("agent:main:mallory", f"!tool {tool} {json.dumps(arguments)}")
 
     for there, not_there in (
-        (said("sessions_send", label="vip", message="x"), said("sessions_send", label="nobody", message="x")),
-        (said("sessions_send", sessionKey=id, message="x"), said("sessions_send", sessionKey=unknown, message="x")),
-        (said("sessions_history", sessionKey=id), said("sessions_history", sessionKey=unknown)),
-        (said("session_status", sessionKey=id), said("session_status", sessionKey=unknown)),
+        (reply("sessions_send", label="vip", message="x"), reply("sessions_send", label="nobody", message="x")),
+        (reply("sessions_send", sessionKey=id, message="x"), reply("sessions_send", sessionKey=unknown, message="x")),
+        (reply("sessions_history", sessionKey=id), reply("sessions_history", sessionKey=unknown)),
+        (reply("session_status", sessionKey=id), reply("session_status", sessionKey=unknown)),
     ):
         assert "out of sight" in there
         assert "alice" not in there
@@ -79,8 +79,8 @@ def test_what_is_out_of_sight_is_answered_as_what_is_not_there(running_gateway: 
 @pytest.mark.parametrize("how", ["label", "sessionId"])
 def test_a_runs_own_program_learns_no_key_by_another_name(running_gateway: World, how: str) -> None:
     id = running_gateway.ask("sessions.describe", key=VIP)["session"]["sessionId"]
-    given = running_gateway.ask("attach.grant", sessionKey="agent:main:mallory", senderIsOwner=False)
-    with joined(running_gateway.served, token=given["token"]) as run:
+    grant = running_gateway.ask("attach.grant", sessionKey="agent:main:mallory", senderIsOwner=False)
+    with joined(running_gateway.served, token=grant["token"]) as run:
         received = []
         for name in ({"label": "vip", "sessionId": id}[how], "nobody"):
             with pytest.raises(Refused) as refused:

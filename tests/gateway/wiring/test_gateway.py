@@ -72,15 +72,15 @@ def test_the_token_is_made_at_first_start_and_private(gateway: Served) -> None:
 
 
 def test_call_prints_the_answer_and_exits_with_zero(gateway: Served) -> None:
-    done = gateway.call("health")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["ok"] is True
+    result = gateway.call("health")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["ok"] is True
     tail = json.loads(gateway.call("logs.tail", '{"limit":5}').stdout)
     assert tail["file"] == str(gateway.folder / "gateway.log")
 
 
 @pytest.mark.parametrize(
-    ("words", "more", "said"),
+    ("words", "more", "message"),
     [
         (("no.such",), {}, "INVALID_REQUEST: unknown method: no.such"),
         (("health", "[1]"), {}, "the parameters must be a JSON object"),
@@ -91,12 +91,12 @@ def test_call_prints_the_answer_and_exits_with_zero(gateway: Served) -> None:
     ],
 )
 def test_call_says_in_one_line_what_is_wrong(
-    gateway: Served, words: tuple[str, ...], more: dict[str, str], said: str
+    gateway: Served, words: tuple[str, ...], more: dict[str, str], message: str
 ) -> None:
-    done = gateway.call(*words, **more)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    result = gateway.call(*words, **more)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_the_environments_token_wins(tmp_path: Path) -> None:
@@ -167,16 +167,16 @@ def test_a_page_elsewhere_gets_nothing_from_mcp(gateway: Served) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_cleanly_and_tells_its_guests(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path) as served, connect(served.ws, compression=None) as guest:
-        guest.recv(timeout=WAIT)
+def test_it_stops_cleanly_and_notifies_its_clients(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path) as served, connect(served.ws, compression=None) as client:
+        client.recv(timeout=WAIT)
         hello = CONNECT | {"auth": {"token": served.token}}
-        guest.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))
-        assert json.loads(guest.recv(timeout=WAIT))["ok"]
+        client.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hello}))
+        assert json.loads(client.recv(timeout=WAIT))["ok"]
         served.child.send_signal(number)
-        assert json.loads(guest.recv(timeout=WAIT))["event"] == "shutdown"
+        assert json.loads(client.recv(timeout=WAIT))["event"] == "shutdown"
         with pytest.raises(ConnectionClosed) as closed:
-            guest.recv(timeout=WAIT)
+            client.recv(timeout=WAIT)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1012, "service restart")
         assert served.child.wait(END_WAIT) == 0
@@ -193,8 +193,8 @@ def test_a_gateway_elsewhere_is_met_as_a_device(tmp_path: Path) -> None:
     """This machine under another address: 127.0.0.1 is loopback for the gateway, but not by name for us."""
     with serving(tmp_path) as served:
         url = f"ws://127.0.0.2:{served.port}"
-        done = served.call("device.pair.list", "--url", url)
-        assert "no gateway answers" in done.stderr  # it listens on 127.0.0.1 alone
+        result = served.call("device.pair.list", "--url", url)
+        assert "no gateway answers" in result.stderr  # it listens on 127.0.0.1 alone
     words = (OPENCLAW, "gateway", "--port", "0", "--host", "0.0.0.0")
     with process(*words, env=environment(tmp_path), stdout=subprocess.PIPE) as child:
         served = Served(child, tmp_path)
@@ -205,13 +205,13 @@ def test_a_gateway_elsewhere_is_met_as_a_device(tmp_path: Path) -> None:
         own = json.loads(first.stdout)["paired"][0]
         assert (own["clientId"], own["connected"]) == ("cli", True)
         assert served.call("health", "--url", url).returncode == 0  # with the token the gateway gave this device
-        kept = tmp_path / "device-tokens.json"
-        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        tokens_file = tmp_path / "device-tokens.json"
+        assert stat.S_IMODE(tokens_file.stat().st_mode) == 0o600
 
 
 def test_a_broken_state_file_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "pairing.json").write_text("{")
-    done = subprocess.run(
+    result = subprocess.run(
         [OPENCLAW, "gateway", "--port", "0"],
         env=environment(tmp_path),
         capture_output=True,
@@ -219,13 +219,13 @@ def test_a_broken_state_file_stops_the_start_with_a_sentence(tmp_path: Path) -> 
         timeout=WAIT,
         check=False,
     )
-    assert done.returncode == 1
-    assert "pairing.json is no pairing file; restore it" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert result.returncode == 1
+    assert "pairing.json is no pairing file; restore it" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_taken_port_is_named(gateway: Served, tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [OPENCLAW, "gateway", "--port", gateway.port],
         env=environment(tmp_path),
         capture_output=True,
@@ -233,5 +233,5 @@ def test_a_taken_port_is_named(gateway: Served, tmp_path: Path) -> None:
         timeout=WAIT,
         check=False,
     )
-    assert done.returncode == 1
-    assert f"port {gateway.port} on 127.0.0.1 is taken" in done.stderr
+    assert result.returncode == 1
+    assert f"port {gateway.port} on 127.0.0.1 is taken" in result.stderr

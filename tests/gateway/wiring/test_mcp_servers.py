@@ -20,10 +20,10 @@ LONG = {"duration": 120, "steps": 1200}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("work")
-    subprocess.run([need("git", package="git"), "init", "-q", str(made)], check=True)
-    (made / "note.txt").write_text("remember the milk")
-    return made
+    workspace = tmp_path_factory.mktemp("work")
+    subprocess.run([need("git", package="git"), "init", "-q", str(workspace)], check=True)
+    (workspace / "note.txt").write_text("remember the milk")
+    return workspace
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[W
     }
     agents = [{"id": "main", "default": True}, {"id": "clerk", "tools": {"deny": ["files__write_*"]}}, {"id": "other"}]
     config = {"agents": {"list": agents}, "mcp": {"servers": servers}}
-    with world(tmp_path_factory.mktemp("state"), config) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), config) as gateway:
+        yield gateway
 
 
 def running(server: World, word: str) -> set[int]:
@@ -84,8 +84,8 @@ def test_a_server_is_for_the_agents_it_names_and_offers_what_its_filter_lets_thr
     assert "files__write_file is refused by agents.clerk.tools.deny" in server.say(
         "agent:clerk:x", '!tool files__write_file {"path": "x", "content": "y"}'
     )
-    shown = server.ask("tools.effective", sessionKey="agent:other:x")["groups"][0]["tools"]
-    names = {tool["id"] for tool in shown}
+    tools = server.ask("tools.effective", sessionKey="agent:other:x")["groups"][0]["tools"]
+    names = {tool["id"] for tool in tools}
     assert {"git__git_status", "git__git_log", "all__echo", "time__convert_time"} <= names
     assert not names & {"git__git_commit", "off__echo"}
     assert not any(name.startswith("files__") for name in names)
@@ -160,7 +160,7 @@ def test_nothing_is_left_however_the_gateway_ends(tmp_path: Path, how: signal.Si
         assert gone(below)
 
 
-def test_after_a_kill_the_next_gateway_starts_them_anew(tmp_path: Path) -> None:
+def test_after_a_kill_the_next_gateway_starts_them_again(tmp_path: Path) -> None:
     with world(tmp_path, {"mcp": {"servers": {"one": ECHO}}}) as server:
         server.say("main", '!tool one__echo {"text": "hi"}')
         server.served.child.kill()

@@ -1,4 +1,4 @@
-"""Whoever acts in a session it names is held to what the books know of it, the same at every door.
+"""A client that acts in a session it names is bound by what the store knows of it, the same at every entry point.
 
 A key does not tell whose sub-agent a session is, nor which model it has. Sessions whose rules come from there are acted
 in over the WebSocket, by `tools.invoke`, `POST /tools/invoke`, `/mcp`, under `attach.grant` and by their own agent.
@@ -14,7 +14,7 @@ import pytest
 from openclaw_mcp.core.session_target import SessionAddress
 from tests import web_client
 from tests.gateway.wiring.gateways import World, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 GROUP = "agent:main:local:group:#g"
 CONFIG: dict[str, Any] = {
@@ -37,23 +37,23 @@ TOOLS = ("sessions_history", "subagents", "sessions_list")
 WRONG = {"limit": "x", "sessionKey": 0, "action": 0}
 """Arguments no tool takes: a call that is allowed gets as far as the check of its arguments and does nothing."""
 
-Door = Callable[[World, str], set[str]]
+EntryPoint = Callable[[World, str], set[str]]
 
 
 def by_list(server: World, session: str) -> set[str]:
-    with seated(server, SessionAddress(session=session)) as seat:
-        return seat.listed & set(TOOLS)
+    with tool_client(server, SessionAddress(session=session)) as client:
+        return client.listed & set(TOOLS)
 
 
 def by_socket(server: World, session: str) -> set[str]:
-    with seated(server, SessionAddress(session=session)) as seat:
-        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+    with tool_client(server, SessionAddress(session=session)) as client:
+        return {tool for tool in TOOLS if client.refusal(tool) is None}
 
 
 def by_grant(server: World, session: str) -> set[str]:
     token = server.ask("attach.grant", sessionKey=session)["token"]
-    with seated(server, None, token=token) as seat:
-        return {tool for tool in TOOLS if seat.refusal(tool) is None}
+    with tool_client(server, None, token=token) as client:
+        return {tool for tool in TOOLS if client.refusal(tool) is None}
 
 
 def by_invoke(server: World, session: str) -> set[str]:
@@ -67,14 +67,14 @@ def by_post(server: World, session: str) -> set[str]:
 def by_post_header(server: World, session: str, **body: str) -> set[str]:
     def status(tool: str) -> int:
         headers = {**server.bearer, "x_openclaw_session_key": quote(session)}
-        asked = {"tool": tool, "args": WRONG, **body}
-        return web_client.send(f"{server.served.http}/tools/invoke", "POST", asked, **headers).status
+        request = {"tool": tool, "args": WRONG, **body}
+        return web_client.send(f"{server.served.http}/tools/invoke", "POST", request, **headers).status
 
     return {tool for tool in TOOLS if status(tool) != 404}
 
 
 def by_post_header_first(server: World, session: str) -> set[str]:
-    """Whoever puts a session into the header relies on it: the body leads nowhere else."""
+    """A client that puts a session into the header relies on it: the body names no other."""
     return by_post_header(server, session, sessionKey="agent:main:main")
 
 
@@ -83,19 +83,19 @@ def by_mcp_list(server: World, session: str) -> set[str]:
 
 
 def by_mcp_call(server: World, session: str) -> set[str]:
-    def said(tool: str) -> str:
+    def reply(tool: str) -> str:
         result = server.mcp("tools/call", quote(session), name=tool, arguments=WRONG)["result"]
         return str(result["content"][0]["text"])
 
-    return {tool for tool in TOOLS if "is refused" not in said(tool)}
+    return {tool for tool in TOOLS if "is refused" not in reply(tool)}
 
 
 def by_agent(server: World, session: str) -> set[str]:
-    shown = server.ask("tools.effective", sessionKey=session)["groups"]
-    return {tool["id"] for group in shown for tool in group["tools"]} & set(TOOLS)
+    groups = server.ask("tools.effective", sessionKey=session)["groups"]
+    return {tool["id"] for group in groups for tool in group["tools"]} & set(TOOLS)
 
 
-ENTRY_POINTS: dict[str, Door] = {
+ENTRY_POINTS: dict[str, EntryPoint] = {
     "listed over the socket": by_list,
     "called over the socket": by_socket,
     "under a grant": by_grant,
@@ -112,8 +112,8 @@ EVERY, NOT_HISTORY, NOT_IN_GROUP = set(TOOLS), {"subagents", "sessions_list"}, {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """One policy for the 29 tools, whichever credential they come with: a run's grant, the gateway's own token, a device's.
 
-Each session of one config has rules of its own. What a connection in that session is told to list and what it may call
-is asked of a real gateway under each credential, and compared with the gateway's other doors.
+Each session of one config has rules of its own. What a connection in that session may list and what it may call
+is asked of a real gateway under each credential, and compared with the gateway's other entry points.
 """
 
 import contextlib
@@ -95,8 +95,8 @@ def request(tool: str) -> tuple[str, dict[str, Any]]:
     return method, WRONG
 
 
-class Seat:
-    """A connection of a tool server: what it was told to list, and what it may call."""
+class ToolClient:
+    """A connection of a tool server: what it is to list, and what it may call."""
 
     def __init__(self, hello: dict[str, Any], ask: Callable[..., Any]) -> None:
         self.listed = set(hello["features"]["tools"])
@@ -119,27 +119,27 @@ class Seat:
 
 
 @contextlib.contextmanager
-def seated(
+def tool_client(
     running_gateway: World, place: SessionAddress | None, *, token: str | None = None, scopes: Any = None
-) -> Iterator[Seat]:
+) -> Iterator[ToolClient]:
     """A tool server's connection, as `clawlink` makes it."""
     headers = {} if place is None else session_headers(place)
     with connect(
         running_gateway.served.ws, compression=None, max_size=None, max_queue=None, additional_headers=headers
     ) as socket:
         socket.recv(timeout=WAIT)
-        told = CONNECT | {"auth": {"token": token or running_gateway.served.token}}
-        told |= {} if scopes is None else {"scopes": scopes}
-        socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": told}))
+        params = CONNECT | {"auth": {"token": token or running_gateway.served.token}}
+        params |= {} if scopes is None else {"scopes": scopes}
+        socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": params}))
         answer = json.loads(socket.recv(timeout=WAIT))
         assert answer["ok"], answer
-        yield Seat(answer["payload"], World(running_gateway.served, socket).ask)
+        yield ToolClient(answer["payload"], World(running_gateway.served, socket).ask)
 
 
 @pytest.fixture(scope="module")
 def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]
 def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_and_to_call(
     running_gateway: World, session: str
 ) -> None:
-    asked = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
-    token = running_gateway.ask("attach.grant", **asked)["token"]
+    params = {"sessionKey": session} if "ghost" not in session else {"sessionKey": "agent:free:main"}
+    token = running_gateway.ask("attach.grant", **params)["token"]
     with (
-        seated(running_gateway, None, token=token) as grant,
-        seated(running_gateway, SessionAddress(session=session)) as own,
+        tool_client(running_gateway, None, token=token) as grant,
+        tool_client(running_gateway, SessionAddress(session=session)) as own,
     ):
         assert own.listed == grant.listed
         assert own.callable == own.listed
@@ -161,42 +161,44 @@ def test_the_gateways_token_has_the_tools_a_grant_of_that_session_has_to_list_an
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
-def test_the_gateways_own_doors_decide_alike_about_the_tools_they_share(running_gateway: World, session: str) -> None:
-    with seated(running_gateway, SessionAddress(session=session)) as seat:
+def test_the_gateways_entry_points_decide_alike_about_the_tools_they_share(
+    running_gateway: World, session: str
+) -> None:
+    with tool_client(running_gateway, SessionAddress(session=session)) as client:
         mcp = {tool["name"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]}
         effective = {
             t["id"] for g in running_gateway.ask("tools.effective", sessionKey=session)["groups"] for t in g["tools"]
         }
         shared = {tool for tool in METHODS_BY_TOOL if tool.startswith(("session", "agents_list", "subagents"))}
 
-        assert mcp & shared == effective & shared == seat.listed & shared
+        assert mcp & shared == effective & shared == client.listed & shared
         for tool in sorted(shared):
             answered = running_gateway.mcp("tools/call", session, name=tool, arguments=WRONG)["result"]["content"][0][
                 "text"
             ]
             posted = running_gateway.post(tool, session, **WRONG).status
             invoked = running_gateway.invoke(tool, session, **WRONG).get("error", {}).get("code")
-            said = running_gateway.say(session, f"!tool {tool} {json.dumps(WRONG)}")
+            reply = running_gateway.say(session, f"!tool {tool} {json.dumps(WRONG)}")
             refused = [
-                "is refused" in answered, posted == 404, invoked == "not_found", "is refused" in said,
-                seat.refusal(tool) is not None,
+                "is refused" in answered, posted == 404, invoked == "not_found", "is refused" in reply,
+                client.refusal(tool) is not None,
             ]  # fmt: skip
-            assert refused == [tool not in seat.listed] * 5, (tool, answered, posted, invoked, said)
+            assert refused == [tool not in client.listed] * 5, (tool, answered, posted, invoked, reply)
 
 
 @pytest.mark.parametrize("session", [key for key in SESSIONS if "ghost" not in key])
 def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
     running_gateway: World, session: str
 ) -> None:
-    """At every door: what may be done under one name is what may be done under the other, and is what is shown."""
-    with seated(running_gateway, SessionAddress(session=session)) as seat:
-        shown = {
+    """At every entry point: what may be done under one name may be done under the other, and is what is shown."""
+    with tool_client(running_gateway, SessionAddress(session=session)) as client:
+        schemas = {
             tool["name"]: tool["inputSchema"] for tool in running_gateway.mcp("tools/list", session)["result"]["tools"]
         }
         for family, actions in TOOLS_BY_ACTION.items():
-            may = {action for action, tool in actions.items() if tool in seat.listed}
+            may = {action for action, tool in actions.items() if tool in client.listed}
             alone = {action for action, tool in actions.items() if tool in METHODS_BY_TOOL}
-            listed = set(shown[family]["properties"]["action"]["enum"]) if family in shown else set()
+            listed = set(schemas[family]["properties"]["action"]["enum"]) if family in schemas else set()
             assert listed & alone == may, (family, listed, may)
             calls = {action: {"action": action, "target": 0, "jobId": 0, "raw": 0, "reason": 0} for action in alone}
             for action, arguments in calls.items():
@@ -207,8 +209,8 @@ def test_an_action_of_a_familys_tool_is_judged_as_the_tool_that_does_it_alone(
                 refused = ["is refused" in words for words in (answered[0]["text"], invoked)]
                 assert refused == [action not in may] * 2, (family, action, answered, invoked)
             for action in [*sorted(may)[:1], *sorted(alone - may)[:1]]:  # an agent's runs take longer: one of each
-                said = running_gateway.say(session, f"!tool {family} {json.dumps(calls[action])}")
-                assert ("is refused" in said) == (action not in may), (family, action, said)
+                reply = running_gateway.say(session, f"!tool {family} {json.dumps(calls[action])}")
+                assert ("is refused" in reply) == (action not in may), (family, action, reply)
 
 
 def test_the_rows_show_both_answers() -> None:
@@ -222,9 +224,9 @@ def test_the_rows_show_both_answers() -> None:
 def test_a_session_is_acted_in_with_the_rights_of_the_credential(
     running_gateway: World, scopes: list[str], owner: bool
 ) -> None:
-    with seated(running_gateway, SessionAddress(session="agent:free:main"), scopes=scopes) as seat:
-        assert ("cron_list" in seat.listed, "gateway_config_get" in seat.listed) == (owner, owner)
-        assert (seat.refusal("cron_list") is None) == owner
+    with tool_client(running_gateway, SessionAddress(session="agent:free:main"), scopes=scopes) as client:
+        assert ("cron_list" in client.listed, "gateway_config_get" in client.listed) == (owner, owner)
+        assert (client.refusal("cron_list") is None) == owner
 
 
 # ---- by another way --------------------------------------------------------------------------------------------------
@@ -245,8 +247,8 @@ OTHERS = [
 
 @pytest.mark.parametrize(("method", "params"), [*itertools.chain(*DENIED.values()), *OTHERS])
 def test_no_other_method_leads_past_the_rules(running_gateway: World, method: str, params: dict[str, Any]) -> None:
-    with seated(running_gateway, SessionAddress(session="agent:named:main")) as seat:
-        assert seat.refusal_of(method, params) is not None
+    with tool_client(running_gateway, SessionAddress(session="agent:named:main")) as client:
+        assert client.refusal_of(method, params) is not None
 
 
 KEYS = [
@@ -258,10 +260,10 @@ KEYS = [
 
 @pytest.mark.parametrize("session", KEYS)
 def test_a_session_is_known_however_it_is_written(running_gateway: World, session: str) -> None:
-    with seated(running_gateway, SessionAddress(session=session)) as seat:
-        assert not {"cron_list", "message_pin"} & seat.listed
-        assert "message_send" in seat.listed
-        assert seat.refusal("cron_list") is not None
+    with tool_client(running_gateway, SessionAddress(session=session)) as client:
+        assert not {"cron_list", "message_pin"} & client.listed
+        assert "message_send" in client.listed
+        assert client.refusal("cron_list") is not None
 
 
 @pytest.mark.parametrize(
@@ -283,16 +285,16 @@ def test_the_conversation_behind_a_session_counts(
     running_gateway: World, place: SessionAddress, missing: set[str]
 ) -> None:
     watched = {"cron_list", "message_pin", "sessions_list"}
-    with seated(running_gateway, place) as seat:
-        assert watched - seat.listed == missing
-        assert {tool for tool in watched if seat.refusal(tool) is not None} == missing
+    with tool_client(running_gateway, place) as client:
+        assert watched - client.listed == missing
+        assert {tool for tool in watched if client.refusal(tool) is not None} == missing
 
 
 def test_a_grant_is_judged_by_its_own_session_whatever_the_headers_say(running_gateway: World) -> None:
     token = running_gateway.ask("attach.grant", sessionKey="agent:named:main")["token"]
-    with seated(running_gateway, SessionAddress(session="agent:free:main"), token=token) as seat:
-        assert "cron_list" not in seat.listed
-        assert seat.refusal("cron_list") is not None
+    with tool_client(running_gateway, SessionAddress(session="agent:free:main"), token=token) as client:
+        assert "cron_list" not in client.listed
+        assert client.refusal("cron_list") is not None
 
 
 def test_a_sub_agent_of_a_sub_agent_is_known_by_the_books(running_gateway: World) -> None:
@@ -304,8 +306,8 @@ def test_a_sub_agent_of_a_sub_agent_is_known_by_the_books(running_gateway: World
         ]
         child = running_gateway.ask("sessions.spawn", sessionKey=parent, task="!sleep 600")["childSessionKey"]
         with (
-            seated(running_gateway, SessionAddress(session=parent)) as one,
-            seated(running_gateway, SessionAddress(session=child)) as two,
+            tool_client(running_gateway, SessionAddress(session=parent)) as one,
+            tool_client(running_gateway, SessionAddress(session=child)) as two,
         ):
             assert ("sessions_spawn" in one.listed, "sessions_spawn" in two.listed) == (True, False)
             assert two.refusal("sessions_spawn") is not None
@@ -323,9 +325,9 @@ def test_without_a_session_the_token_opens_what_an_operator_may(running_gateway:
 
 def test_each_call_is_on_record_under_its_session(running_gateway: World) -> None:
     session = "agent:named:recorded"
-    with seated(running_gateway, SessionAddress(session=session)) as seat:
-        seat.ask("agents.list")
-        assert seat.refusal("cron_list") is not None
+    with tool_client(running_gateway, SessionAddress(session=session)) as client:
+        client.ask("agents.list")
+        assert client.refusal("cron_list") is not None
 
     def records() -> dict[str, str]:
         found = running_gateway.ask("audit.list", limit=100)["records"]
@@ -363,9 +365,9 @@ def test_the_server_lists_and_calls_what_the_session_has_from_the_first_word(
         introduce(peer)
         if first == "list":
             assert "cron_list" not in listed(peer)
-        said = call(peer, "cron_list")
-        assert said["isError"] is True
-        assert "cron_list is " in said["content"][0]["text"]
+        result = call(peer, "cron_list")
+        assert result["isError"] is True
+        assert "cron_list is " in result["content"][0]["text"]
         assert "cron_list" not in listed(peer)
         pinned = call(peer, "message_pin", 2, messageId="1", target="x")["content"][0]["text"]
         if "subagent" not in session:

@@ -25,15 +25,15 @@ SECRET = "OWNERS-SECRET-MARK"
 THOUGHT = "I-AM-THINKING-OF-IT"
 
 
-def told(server: World, text: str, conversation: str = "#g", **more: Any) -> str:
+def send(server: World, text: str, conversation: str = "#g", **more: Any) -> str:
     """What the agent answers to a message in a conversation; from the owner unless `sender` says otherwise."""
     run = server.ask("local.send", conversation=conversation, text=text, **more)["runId"]
     return server.answer(run)
 
 
 def demo(server: World, *orders: str, **more: Any) -> str:
-    """The same of the demo agent, which is told who speaks in the first line."""
-    return told(server, "\n".join(["please", *orders]), **more)
+    """The same of the demo agent, whose prompt names the sender in the first line."""
+    return send(server, "\n".join(["please", *orders]), **more)
 
 
 # ---- tools of MCP servers --------------------------------------------------------------------------------------------
@@ -51,19 +51,19 @@ LENT: list[tuple[str, Json, bool]] = [
 
 @pytest.mark.parametrize(("how", "config", "lent"), LENT, ids=[row[0] for row in LENT])
 def test_a_servers_tools_are_the_owners_unless_lent(tmp_path: Path, how: str, config: Json, lent: bool) -> None:
-    """On the menu and when called, at the door of an agent, of a program of its run, and of a lesser operator."""
+    """In the list and when called: by an agent, by a program of its run, and by a lesser operator."""
     order = '!tool one__echo {"text": "hi"}'
     refused = "one__echo is refused: it is for the owner, unless an allow list names it or mcp/one"
     base = {"channels": OPEN, "mcp": {"servers": {"one": ECHO}}, "agents": {"list": [{"id": "main"}]}}
     with world(tmp_path, base | config) as server:
         assert demo(server, order) == "hi"
         assert server.invoke("one__echo", text="hi")["ok"]
-        said = demo(server, order, sender=MALLORY)
-        direct = told(server, order, conversation="room", sender=MALLORY)
-        with joined(server.served, "operator.read", "operator.write") as guest:
-            invoked = guest.invoke("one__echo", text="hi")
+        reply = demo(server, order, sender=MALLORY)
+        direct = send(server, order, conversation="room", sender=MALLORY)
+        with joined(server.served, "operator.read", "operator.write") as operator:
+            invoked = operator.invoke("one__echo", text="hi")
 
-        assert [said, direct] == (["hi", "hi"] if lent else [refused, refused])
+        assert [reply, direct] == (["hi", "hi"] if lent else [refused, refused])
         assert invoked["ok"] is lent
         if not lent:
             assert refused in invoked["error"]["message"]
@@ -74,13 +74,13 @@ def test_a_model_that_answers_a_stranger_is_offered_no_servers_tool(tmp_path: Pa
     with FakeModel(say("hello")) as model:
         tools = {"tools": {"alsoAllow": ["mcp/one"]}} if lent else {}
         with world(tmp_path, behind("openai", model, mcp={"servers": {"one": ECHO}}, **tools)) as server:
-            told(server, "hi")
-            told(server, "hi", sender=MALLORY)
+            send(server, "hi")
+            send(server, "hi", sender=MALLORY)
             offered = ["one__echo" in json.dumps(request.body["tools"]) for request in model.requests]
         assert offered == [True, lent]
 
 
-# ---- what the owner's tools told -------------------------------------------------------------------------------------
+# ---- what the owner's tools returned ---------------------------------------------------------------------------------
 
 
 def behind(api: str, model: FakeModel, **more: Any) -> Json:
@@ -97,9 +97,9 @@ LOOK = call("gateway", action="config.get", path="commands")
 def test_a_strangers_model_is_not_told_what_the_owners_tools_said(tmp_path: Path, api: str) -> None:
     steps = (LOOK, say("All is well.", think=THOUGHT), say("hi Mallory"), say("as I said"))
     with FakeModel(*steps) as model, world(tmp_path, behind(api, model)) as server:
-        assert told(server, "look at the config") == "All is well."
-        told(server, "what did the tool say?", sender=MALLORY)
-        told(server, "and to me?")
+        assert send(server, "look at the config") == "All is well."
+        send(server, "what did the tool say?", sender=MALLORY)
+        send(server, "and to me?")
         owners, mallorys, again = (json.dumps(model.wait_for(n).body["messages"]) for n in (2, 3, 4))
 
     assert SECRET in owners
@@ -112,8 +112,8 @@ def test_a_strangers_model_is_not_told_what_the_owners_tools_said(tmp_path: Path
 def test_a_stranger_is_told_again_what_its_own_tools_said(tmp_path: Path) -> None:
     steps = (call("agents_list"), say("there is one"), say("yes"))
     with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as server:
-        told(server, "who is there?", sender=MALLORY)
-        told(server, "sure?", sender={"id": "eve", "name": "Eve"})
+        send(server, "who is there?", sender=MALLORY)
+        send(server, "sure?", sender={"id": "eve", "name": "Eve"})
         assert "requester" in json.dumps(model.wait_for(3).body["messages"])
 
 
@@ -129,14 +129,14 @@ def test_what_the_owners_sub_agent_found_is_not_in_a_strangers_prompt(tmp_path: 
         return say("hello") if "Mallory" in last or '"tool"' in last else call("sessions_spawn", task="find it")
 
     with FakeModel(model_of) as model, world(tmp_path, behind("openai", model)) as server:
-        told(server, "have it looked for")
-        server.until("chat", lambda said: said["state"] == "final" and "It is done." in json.dumps(said))
-        told(server, "what was found?", sender=MALLORY)
-        asked = json.dumps(model.requests[-1].body["messages"])
+        send(server, "have it looked for")
+        server.until("chat", lambda event: event["state"] == "final" and "It is done." in json.dumps(event))
+        send(server, "what was found?", sender=MALLORY)
+        prompt = json.dumps(model.requests[-1].body["messages"])
 
-    assert "what was found?" in asked
-    assert "It is done." in asked
-    assert SECRET not in asked
+    assert "what was found?" in prompt
+    assert "It is done." in prompt
+    assert SECRET not in prompt
 
 
 READINGS: list[tuple[str, Json]] = [
@@ -149,9 +149,9 @@ READINGS: list[tuple[str, Json]] = [
 def test_a_stranger_reads_no_tools_of_the_owners_in_the_history(tmp_path: Path, tool: str, arguments: Json) -> None:
     steps = (LOOK, say("All is well."), call(tool, **arguments), say("read"), call(tool, **arguments), say("read"))
     with FakeModel(*steps) as model, world(tmp_path, behind("openai", model)) as server:
-        told(server, "look at the config")
-        told(server, "read it", sender=MALLORY)
-        told(server, "read it")
+        send(server, "look at the config")
+        send(server, "read it", sender=MALLORY)
+        send(server, "read it")
         mallorys, owners = (json.dumps(model.wait_for(n).body["messages"][-1]) for n in (4, 6))
 
     assert "All is well." in mallorys
@@ -171,13 +171,13 @@ def test_neither_does_a_program_of_a_strangers_run(tmp_path: Path) -> None:
         for owner in (True, False):
             token = server.ask("attach.grant", sessionKey=GROUP, senderIsOwner=owner)["token"]
             with joined(server.served, token=token) as program:
-                shown: list[Any] = [program.ask("chat.history", sessionKey=GROUP)]
+                answers: list[Any] = [program.ask("chat.history", sessionKey=GROUP)]
                 for id in ids:
-                    shown += _answer(program, "chat.message.get", sessionKey=GROUP, messageId=id)
-                shown += _answer(program, "sessions.get", key=GROUP)
-            roles = {message["role"] for message in shown[0]["messages"]}
+                    answers += _answer(program, "chat.message.get", sessionKey=GROUP, messageId=id)
+                answers += _answer(program, "sessions.get", key=GROUP)
+            roles = {message["role"] for message in answers[0]["messages"]}
             assert ("toolResult" in roles) is owner
-            assert ('"toolCall"' in json.dumps(shown)) is owner
+            assert ('"toolCall"' in json.dumps(answers)) is owner
 
 
 def _answer(program: World, method: str, **params: Any) -> list[Any]:
@@ -197,8 +197,10 @@ def test_an_old_transcript_counts_as_the_owners() -> None:
 
 
 @contextmanager
-def sent_off(tmp_path: Path, sender: Json | None, visibility: str = "tree") -> Iterator[tuple[World, str]]:
-    """A gateway and the session of a sub-agent at work that somebody in the group sent off."""
+def gateway_with_sub_agent(
+    tmp_path: Path, sender: Json | None, visibility: str = "tree"
+) -> Iterator[tuple[World, str]]:
+    """A gateway and the session of a sub-agent at work that a member of the group started."""
     tools = {"sessions": {"visibility": visibility}}
     with world(tmp_path, {"channels": OPEN, "agents": {"list": [{"id": "main"}]}, "tools": tools}) as server:
         task = {"task": f"!say {SECRET}\n!sleep {WAIT}", "label": "search"}
@@ -227,13 +229,13 @@ EVERY_DEED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("visibility", ["tree", "agent", "all"])
 def test_an_owners_sub_agent_is_out_of_a_strangers_sight(tmp_path: Path, visibility: str) -> None:
-    with sent_off(tmp_path, None, visibility) as (server, child):
+    with gateway_with_sub_agent(tmp_path, None, visibility) as (server, child):
         for tool, arguments in EVERY_DEED:
             order = json.dumps(arguments).replace("CHILD", child)
-            said = demo(server, f"!tool {tool} {order}", sender=MALLORY)
-            shown = said.replace(f"session {child} is", "")  # which it named itself
-            assert '"runId"' not in shown, (tool, arguments)
-            assert child not in shown, (tool, arguments)
+            reply = demo(server, f"!tool {tool} {order}", sender=MALLORY)
+            text = reply.replace(f"session {child} is", "")  # which it named itself
+            assert '"runId"' not in text, (tool, arguments)
+            assert child not in text, (tool, arguments)
         assert server.ask("tasks.list")["tasks"][0]["status"] == "running"
         assert server.texts(child, "user") == [f"!say {SECRET}\n!sleep {WAIT}"]
         assert child in demo(server, "!tool sessions_list {}")
@@ -241,7 +243,7 @@ def test_an_owners_sub_agent_is_out_of_a_strangers_sight(tmp_path: Path, visibil
 
 
 def test_a_strangers_own_sub_agent_is_seen_and_stopped_by_whoever_asks_there(tmp_path: Path) -> None:
-    with sent_off(tmp_path, MALLORY) as (server, child):
+    with gateway_with_sub_agent(tmp_path, MALLORY) as (server, child):
         assert child in demo(server, "!tool sessions_list {}", sender=MALLORY)
         assert child in demo(server, '!tool subagents {"action": "list"}')
         assert '"killed": 1' in demo(server, '!tool subagents {"action": "kill", "target": "1"}', sender=MALLORY)
@@ -257,8 +259,8 @@ def test_no_file_of_a_strangers_silences_a_conversation(tmp_path: Path, kind: st
     with FakeModel(say("hello")) as model:
         with world(tmp_path, behind("openai", model, tools={"media": {"audio": audio}})) as server:
             file = {"mimeType": kind, "fileName": "v.ogg", "content": base64.b64encode(b"x").decode()}
-            assert told(server, "listen", sender=MALLORY, attachments=[file]) == "hello"
-            assert told(server, "are you there?") == "hello"
+            assert send(server, "listen", sender=MALLORY, attachments=[file]) == "hello"
+            assert send(server, "are you there?") == "hello"
             sent = {"sessionKey": "main", "message": "listen", "idempotencyKey": "1", "attachments": [file]}
             assert server.answer(server.ask("chat.send", **sent)["runId"]) == "hello"
         prompts = json.dumps([request.body["messages"] for request in model.requests])

@@ -1,7 +1,7 @@
 """Who the owner is, is a matter of the credential: every method that starts a run, at every credential, by the effect.
 
 Each row has a run started and lets it call `gateway`, which is for the owner alone. A method that is in none of the
-tables below fails a test: whoever adds one says what it does.
+tables below fails a test: its author has to say what it does.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.gateway.wiring.gateways import Refused, World, comes, joined, world
 
 ORDER = '!tool gateway {"action": "config.get", "path": "commands"}'
 OWNED = "ownerAllowFrom"
-"""What the tool answers to the owner; others are told who it is for."""
+"""What the tool answers to the owner; to others it says who it is for."""
 REFUSED = "gateway is refused: it is for the owner only"
 CONFIG: dict[str, Any] = {
     "commands": {"ownerAllowFrom": ["local:alice", "777", "+49151", "telegram:888"]},
@@ -48,8 +48,8 @@ def _unique() -> str:
     return os.urandom(8).hex()
 
 
-def _local(guest: World, session: str, **more: Any) -> str:
-    run: str = guest.ask("local.send", text=ORDER, conversation=f"talk-{_unique()}", **more)["runId"]
+def _local(operator: World, session: str, **more: Any) -> str:
+    run: str = operator.ask("local.send", text=ORDER, conversation=f"talk-{_unique()}", **more)["runId"]
     return run
 
 
@@ -64,17 +64,17 @@ STARTS: dict[str, Start] = {
     "wake": lambda w, s: w.ask("wake", mode="now", sessionKey=s, text=f"\n{ORDER}") and None,
     "local.send": lambda w, s: _local(w, s, sender={"id": "guest"}),
 }
-"""Methods that start a run. As the owner, where the credential is one; `local.send` for whomever it names."""
+"""Methods that start a run. As the owner, where the credential is one; `local.send` for the sender it names."""
 NEVER_OWNED = ("local.send",)
 """Here it is not the owner that is named."""
 JOBS = ("cron.add", "cron.update", "cron.run", "cron.remove")
-"""For admins. What a job does it does for nobody in particular."""
+"""For admins. A job runs for no sender."""
 SENDS = (
     "send", "poll", "message.action", "message:send", "message:reply", "message:thread-reply", "message:broadcast",
     "message:react", "message:delete", "message:edit", "message:pin", "message:sendAttachment",
     "message:sendWithEffect", "outbox.retry",
 )  # fmt: skip
-"""They speak as the agent, to the outside; nothing they send is heard as somebody's order."""
+"""They speak as the agent, to the outside; nothing they send is taken as an order."""
 TOOLS = ("tools.invoke",)
 STEERS = ("sessions.subagents",)
 ADMINS = (
@@ -83,7 +83,7 @@ ADMINS = (
     "exec.approvals.get", "exec.approvals.node.get", "exec.approvals.node.set", "exec.approvals.set",
     "gateway.restart.request", "outbox.drop", "sessions.reset",
 )  # fmt: skip
-"""Whoever may call these is the owner already."""
+"""A caller that may call these is the owner already."""
 NO_RUN = (
     "agent.identity.get", "agent.wait", "agents.allowed", "agents.list", "approval.get", "approval.history",
     "approval.resolve", "channels.status", "chat.abort", "chat.history", "chat.message.get", "config.get",
@@ -121,16 +121,16 @@ CREDENTIALS: dict[str, tuple[tuple[str, ...], bool]] = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 @contextlib.contextmanager
 def granted(server: World, **wanted: Any) -> Iterator[World]:
     """A program of a run: connected with the run's token."""
     token = server.ask("attach.grant", **wanted)["token"]
-    with joined(server.served, token=token) as made:
-        yield made
+    with joined(server.served, token=token) as client:
+        yield client
 
 
 def came_of(server: World, run: str | None, session: str) -> str:
@@ -165,18 +165,18 @@ def test_every_method_is_classified(tmp_path: Path) -> None:
 def test_a_run_is_the_owners_when_the_credential_is(server: World, method: str, credential: str) -> None:
     scopes, owner = CREDENTIALS[credential]
     session = f"agent:main:row-{_unique()}"
-    with joined(server.served, *scopes) as guest:
+    with joined(server.served, *scopes) as operator:
         try:
-            run = STARTS[method](guest, session)
+            run = STARTS[method](operator, session)
         except Refused as exc:
             assert "missing scope" in str(exc)
             assert "operator.write" not in scopes
             assert not owner
             return
-    said = came_of(server, run, session)
-    assert (OWNED in said) == (owner and method not in NEVER_OWNED), said
+    reply = came_of(server, run, session)
+    assert (OWNED in reply) == (owner and method not in NEVER_OWNED), reply
     if not owner:
-        assert said == REFUSED
+        assert reply == REFUSED
 
 
 @pytest.mark.parametrize("owner", [False, True])
@@ -190,28 +190,31 @@ def test_a_runs_own_program_starts_nothing_better_than_the_run(server: World, me
         except Refused as exc:
             assert exc.kind == "FORBIDDEN"
             return
-        said = came_of(server, run, session)
-    assert (OWNED in said) == owner, said
+        reply = came_of(server, run, session)
+    assert (OWNED in reply) == owner, reply
 
 
 @pytest.mark.parametrize("credential", CREDENTIALS)
 def test_a_tool_is_called_as_the_owner_when_the_credential_is(server: World, credential: str) -> None:
     scopes, owner = CREDENTIALS[credential]
-    with joined(server.served, *scopes) as guest:
+    with joined(server.served, *scopes) as operator:
         try:
-            told = guest.invoke("gateway", "agent:main:main", action="config.get", path="commands")
+            result = operator.invoke("gateway", "agent:main:main", action="config.get", path="commands")
         except Refused as exc:
             assert "missing scope" in str(exc)
             return
-    assert told["ok"] == owner
+    assert result["ok"] == owner
 
 
 @pytest.mark.parametrize("tool", ["sessions_spawn", "sessions_send"])
 def test_what_a_tool_starts_for_an_operator_with_fewer_rights_is_not_the_owners(server: World, tool: str) -> None:
-    asked = {"sessions_spawn": {"task": ORDER}, "sessions_send": {"sessionKey": "agent:main:heard", "message": ORDER}}
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        told = guest.invoke(tool, f"agent:main:tool-{_unique()}", **asked[tool])
-    assert server.answer(told["output"]["details"]["runId"]) == REFUSED
+    arguments = {
+        "sessions_spawn": {"task": ORDER},
+        "sessions_send": {"sessionKey": "agent:main:heard", "message": ORDER},
+    }
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        result = operator.invoke(tool, f"agent:main:tool-{_unique()}", **arguments[tool])
+    assert server.answer(result["output"]["details"]["runId"]) == REFUSED
 
 
 def test_over_http_the_gateways_token_is_the_owners(server: World) -> None:
@@ -253,7 +256,7 @@ NAMED: dict[str, Any] = {
         "senderIsOwner": True, "vouched": True, "extra": {"vouched": True},
     },
 }  # fmt: skip
-"""Ways to be somebody whom a list names, or to slip it in beside."""
+"""Ways to pose as a sender whom a list names, or to add one beside it."""
 NO_SENDER: dict[str, Any] = {
     "empty": {"sender": {"id": ""}},
     "a number": {"sender": {"id": 0}},
@@ -266,8 +269,8 @@ NO_SENDER: dict[str, Any] = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_speaking_as_the_owner_needs_the_owners_credential(server: World, claim: str) -> None:
-    with joined(server.served, "operator.read", "operator.write") as guest, pytest.raises(Refused) as refused:
-        _local(guest, "", **CLAIMS[claim])
+    with joined(server.served, "operator.read", "operator.write") as operator, pytest.raises(Refused) as refused:
+        _local(operator, "", **CLAIMS[claim])
     assert str(refused.value) == (
         "speaking as the owner needs operator.admin; give `sender` the id of the person you speak for"
     )
@@ -276,16 +279,16 @@ def test_speaking_as_the_owner_needs_the_owners_credential(server: World, claim:
 
 @pytest.mark.parametrize("claim", NAMED)
 def test_nobody_is_the_owner_by_the_word_of_a_client_that_is_not(server: World, claim: str) -> None:
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        run = _local(guest, "", **NAMED[claim])
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        run = _local(operator, "", **NAMED[claim])
     assert server.answer(run) == REFUSED
 
 
 @pytest.mark.parametrize("claim", NO_SENDER)
 def test_a_sender_who_is_none_is_refused(server: World, claim: str) -> None:
     for scopes in (("operator.write",), ("operator.admin",)):
-        with joined(server.served, *scopes) as guest, pytest.raises(Refused, match=r"at /sender"):
-            _local(guest, "", **NO_SENDER[claim])
+        with joined(server.served, *scopes) as operator, pytest.raises(Refused, match=r"at /sender"):
+            _local(operator, "", **NO_SENDER[claim])
 
 
 @pytest.mark.parametrize(
@@ -301,11 +304,11 @@ def test_the_owners_client_may_speak_for_others_too(server: World) -> None:
 
 def test_a_list_that_names_them_later_makes_nobody_the_owner_of_words_sent_before(server: World) -> None:
     conversation = f"talk-{_unique()}"
-    with joined(server.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as operator:
         sent = {"conversation": conversation, "sender": {"id": "carol"}}
-        first = guest.ask("local.send", text="!sleep 600", **sent)["runId"]
-        run = guest.ask("local.send", text=ORDER, **sent)["runId"]
-    session = server.until("agent", lambda told: told["runId"] == first)["sessionKey"]
+        first = operator.ask("local.send", text="!sleep 600", **sent)["runId"]
+        run = operator.ask("local.send", text=ORDER, **sent)["runId"]
+    session = server.until("agent", lambda event: event["runId"] == first)["sessionKey"]
     server.configure(commands={"ownerAllowFrom": [*CONFIG["commands"]["ownerAllowFrom"], "local:carol"]})
     try:
         server.ask("chat.abort", sessionKey=session, runId=first)
@@ -331,8 +334,8 @@ def test_a_strangers_words_are_not_joined_to_the_owners() -> None:
 def test_the_same_key_from_another_credential_is_another_message(server: World) -> None:
     conversation = f"talk-{_unique()}"
     sent = {"conversation": conversation, "sender": {"id": "alice"}, "idempotencyKey": "k"}
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        theirs = guest.ask("local.send", text=ORDER, **sent)["runId"]
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        theirs = operator.ask("local.send", text=ORDER, **sent)["runId"]
     mine = server.ask("local.send", text=ORDER, **sent)["runId"]
     assert theirs != mine
     assert (server.answer(theirs), OWNED in server.answer(mine)) == (REFUSED, True)
@@ -346,8 +349,8 @@ def test_the_owners_own_session_makes_nobody_the_owner(server: World, method: st
     session = f"agent:main:owners-{_unique()}"
     assert OWNED in server.say(session, ORDER)
     before = len(server.texts(session))
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        run = STARTS[method](guest, session)
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        run = STARTS[method](operator, session)
     if run is not None:
         assert server.answer(run) == REFUSED
     else:
@@ -359,9 +362,9 @@ def test_the_owners_own_session_makes_nobody_the_owner(server: World, method: st
 def test_words_behind_a_run_of_the_owner_are_not_answered_with_its_rights(server: World, mode: str) -> None:
     session = f"agent:main:busy-{_unique()}"
     going = server.begin(session, "!sleep 600")
-    with joined(server.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as operator:
         sent = {"sessionKey": session, "message": ORDER, "idempotencyKey": _unique(), "queueMode": mode}
-        run = guest.ask("chat.send", **sent)["runId"]
+        run = operator.ask("chat.send", **sent)["runId"]
         again = {"sessionKey": session, "message": "!say the owner again", "queueMode": "followup"}
         behind = server.ask("chat.send", **again, idempotencyKey=_unique())["runId"]
         server.ask("chat.abort", sessionKey=session, runId=going)
@@ -371,12 +374,14 @@ def test_words_behind_a_run_of_the_owner_are_not_answered_with_its_rights(server
 
 def test_what_waits_for_the_next_prompt_is_not_heard_with_the_owners_rights(server: World) -> None:
     session = f"agent:main:event-{_unique()}"
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        guest.ask("wake", mode="next-heartbeat", sessionKey=session, text=f"\n{ORDER}")
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        operator.ask("wake", mode="next-heartbeat", sessionKey=session, text=f"\n{ORDER}")
         assert "hello" in server.say(session, "!say hello")
         assert OWNED not in "".join(server.texts(session))
         assert not any("gateway" in text for text in server.texts(session, "user"))
-        assert REFUSED in guest.say(session, "!say and now")  # it is heard by the next run that may no more than they
+        assert REFUSED in operator.say(
+            session, "!say and now"
+        )  # it is for the next run with no more rights than theirs
 
 
 def test_what_the_owner_leaves_for_the_next_prompt_is_heard_by_it(server: World) -> None:
@@ -388,20 +393,20 @@ def test_what_the_owner_leaves_for_the_next_prompt_is_heard_by_it(server: World)
 def test_an_order_to_the_owners_sub_agent_takes_the_owners_rights_from_it(server: World) -> None:
     session = f"agent:main:parent-{_unique()}"
     child = server.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="ship")["childSessionKey"]
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        asked = {"action": "steer", "sessionKey": session, "target": "ship", "message": ORDER}
-        turned = guest.ask("sessions.subagents", **asked)
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        arguments = {"action": "steer", "sessionKey": session, "target": "ship", "message": ORDER}
+        turned = operator.ask("sessions.subagents", **arguments)
     assert server.answer(turned["runId"]) == REFUSED
-    assert comes(lambda: bool(server.texts(session)))  # its result is told under no better grant
+    assert comes(lambda: bool(server.texts(session)))  # its result is announced under no better grant
     assert OWNED in server.say(child, ORDER)  # the owner's own order has the owner's rights
 
 
 def test_an_order_of_the_owner_to_a_strangers_sub_agent_gives_it_nothing(server: World) -> None:
     session = f"agent:main:parent-{_unique()}"
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        guest.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="boat")
-    asked = {"action": "steer", "sessionKey": session, "target": "boat", "message": ORDER}
-    assert server.answer(server.ask("sessions.subagents", **asked)["runId"]) == REFUSED
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        operator.ask("sessions.spawn", sessionKey=session, task="!sleep 600", label="boat")
+    arguments = {"action": "steer", "sessionKey": session, "target": "boat", "message": ORDER}
+    assert server.answer(server.ask("sessions.subagents", **arguments)["runId"]) == REFUSED
 
 
 def test_what_a_stranger_has_the_owners_sub_agent_say_is_told_without_the_owners_rights(server: World) -> None:
@@ -409,9 +414,9 @@ def test_what_a_stranger_has_the_owners_sub_agent_say_is_told_without_the_owners
     session = f"agent:main:parent-{_unique()}"
     going = server.ask("sessions.spawn", sessionKey=session, task="!sleep 600")
     child = going["childSessionKey"]
-    with joined(server.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as operator:
         sent = {"sessionKey": child, "message": f"!say {ORDER}", "idempotencyKey": _unique()}
-        run = guest.ask("chat.send", **sent)["runId"]
+        run = operator.ask("chat.send", **sent)["runId"]
         server.ask("chat.abort", sessionKey=child, runId=going["runId"])
         server.answer(run)
     assert comes(lambda: bool(server.texts(session)))
@@ -431,40 +436,40 @@ def test_a_job_runs_as_nobodys_whoever_has_it_run(server: World, maker: str) -> 
     server.ask("cron.update", id=id, patch={"name": "renamed by the owner"})
     run = server.ask("cron.run", id=id)["runId"]
     assert server.answer(run) == REFUSED
-    with joined(server.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as operator:
         for method in ("cron.run", "cron.remove"):
             with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
-                guest.ask(method, id=id)
+                operator.ask(method, id=id)
         with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
-            guest.ask("cron.update", id=id, patch={"payload": {"kind": "agentTurn", "message": ORDER}})
+            operator.ask("cron.update", id=id, patch={"payload": {"kind": "agentTurn", "message": ORDER}})
 
 
 @pytest.mark.parametrize("entry", ["extraSystemPrompt", "grant", "owner", "cwd", "sender", "tools", "settings"])
 def test_a_session_is_patched_into_nothing_by_an_operator_with_fewer_rights(server: World, entry: str) -> None:
     session = f"agent:main:patched-{_unique()}"
-    with joined(server.served, "operator.read", "operator.write") as guest:
+    with joined(server.served, "operator.read", "operator.write") as operator:
         with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
-            guest.ask("sessions.patch", key=session, **{entry: {"owner": True}})
-        assert guest.say(session, ORDER) == REFUSED
+            operator.ask("sessions.patch", key=session, **{entry: {"owner": True}})
+        assert operator.say(session, ORDER) == REFUSED
 
 
 def test_what_an_operator_sends_as_the_agent_is_nobodys_order(server: World) -> None:
     conversation = f"talk-{_unique()}"
-    with joined(server.served, "operator.read", "operator.write") as guest:
-        guest.ask("send", to=conversation, channel="local", message=ORDER, idempotencyKey=_unique())
-        guest.ask(
+    with joined(server.served, "operator.read", "operator.write") as operator:
+        operator.ask("send", to=conversation, channel="local", message=ORDER, idempotencyKey=_unique())
+        operator.ask(
             "message.action", action="send", channel="local", params={"to": conversation, "message": ORDER},
             idempotencyKey=_unique(),
         )  # fmt: skip
-        said = guest.ask("local.read", conversation=conversation)["messages"]
-        assert [message["sender"]["id"] for message in said] == ["agent", "agent"]
-        run = _local(guest, "", sender={"id": "guest"})
+        messages = operator.ask("local.read", conversation=conversation)["messages"]
+        assert [message["sender"]["id"] for message in messages] == ["agent", "agent"]
+        run = _local(operator, "", sender={"id": "guest"})
     assert server.answer(run) == REFUSED
-    assert len(server.ask("local.read", conversation=conversation)["messages"]) == 2  # nobody answered them
+    assert len(server.ask("local.read", conversation=conversation)["messages"]) == 2  # no agent answered them
 
 
 def test_a_connection_is_not_the_owners_by_a_scope_it_only_asked_for(server: World) -> None:
-    """The word is `operator.admin`; whatever else is asked for opens nothing."""
+    """The word is `operator.admin`; no other scope gives these rights."""
     with joined(server.served, "operator.write", "owner", "operator.owner", "OPERATOR.ADMIN", " operator.admin ") as it:
         assert it.say(f"agent:main:odd-{_unique()}", ORDER) == REFUSED
 

@@ -33,10 +33,10 @@ OWN = {"mode": "announce", "channel": "local", "to": "main"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        speak(made, "alice", "alice", "the code is 4711")
-        speak(made, "main", None, "hello")
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        speak(gateway, "alice", "alice", "the code is 4711")
+        speak(gateway, "main", None, "hello")
+        yield gateway
 
 
 def speak(server: World, conversation: str, sender: str | None, text: str) -> str:
@@ -51,7 +51,7 @@ def planned(**more: Any) -> dict[str, Any]:
 
 
 def cron(server: World, **arguments: Any) -> str:
-    """The owner's run asks; what it is told."""
+    """The answer to a tool call of the owner's run."""
     return speak(server, "main", None, f"!tool cron {json.dumps(arguments)}")
 
 
@@ -80,8 +80,8 @@ FAR: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("more", "why"), FAR, ids=[json.dumps(more)[:80] for more, _ in FAR])
 def test_a_job_an_agent_adds_reaches_no_farther_than_the_agent(server: World, more: dict[str, Any], why: str) -> None:
-    told = cron(server, action="add", job=planned(**more))
-    assert any(part in told for part in why.split("|")), told
+    reply = cron(server, action="add", job=planned(**more))
+    assert any(part in reply for part in why.split("|")), reply
     assert server.ask("cron.list", includeDisabled=True)["jobs"] == []
 
 
@@ -94,8 +94,8 @@ def test_nor_does_one_it_changes(server: World, more: dict[str, Any], why: str, 
         job = json.loads(cron(server, action="add", job=planned(name="x")))["id"]
     try:
         before = server.ask("cron.get", id=job)
-        told = cron(server, action="update", jobId=job, patch=more)
-        assert any(part in told for part in why.split("|")), told
+        reply = cron(server, action="update", jobId=job, patch=more)
+        assert any(part in reply for part in why.split("|")), reply
         assert server.ask("cron.get", id=job) == before
     finally:
         server.ask("cron.remove", id=job)

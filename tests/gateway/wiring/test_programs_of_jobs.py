@@ -32,8 +32,8 @@ HOOKS: Json = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": [{"id": "main", "runtime": "demo"}]}}) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +42,23 @@ def job(server: World) -> str:
     return id
 
 
-def found(told: Any) -> list[str]:
-    return [secret for secret in SECRETS if secret in json.dumps(told)]
+def found(answer: Any) -> list[str]:
+    return [secret for secret in SECRETS if secret in json.dumps(answer)]
 
 
 @pytest.mark.parametrize("scopes", [(READ,), (READ, WRITE), (READ, "operator.approvals", "operator.pairing")])
 def test_below_admin_a_jobs_secrets_are_hidden(server: World, job: str, scopes: tuple[str, ...]) -> None:
     with joined(server.served, *scopes) as reader:
-        for told in (reader.ask("cron.list"), reader.ask("cron.list", compact=True), reader.ask("cron.get", id=job)):
-            assert found(told) == []
-        shown = reader.ask("cron.get", id=job)["payload"]
-        assert shown["argv"][:3] == ["/bin/true", "backup", "--token"]
-        assert list(shown["env"]) == ["RESTIC"]
+        for answer in (reader.ask("cron.list"), reader.ask("cron.list", compact=True), reader.ask("cron.get", id=job)):
+            assert found(answer) == []
+        program = reader.ask("cron.get", id=job)["payload"]
+        assert program["argv"][:3] == ["/bin/true", "backup", "--token"]
+        assert list(program["env"]) == ["RESTIC"]
         assert reader.ask("cron.get", id=job)["delivery"]["to"] == "https://hooks.example/***"
         assert reader.ask("cron.list")["deliveryPreviews"][job]["label"] == "webhook:hooks.example"
         server.ask("cron.update", id=job, patch={"description": " ".join(scopes)})
-        told = reader.until("cron", lambda payload: payload.get("action") == "updated")
-        assert found(told) == []
+        answer = reader.until("cron", lambda payload: payload.get("action") == "updated")
+        assert found(answer) == []
         assert found(reader.events) == []
 
 
@@ -74,18 +74,20 @@ def test_an_admin_sees_what_is_to_be_edited(server: World, job: str) -> None:
     assert found(server.ask("cron.update", id=job, patch={"description": "seen"})) == list(SECRETS)
 
 
-@pytest.mark.parametrize("asked", [{"action": "list"}, {"action": "get"}, {"action": "status"}, {"action": "runs"}])
-def test_an_owners_run_does_not_see_them(server: World, job: str, asked: Json) -> None:
-    said = server.say("main", f"!tool cron {json.dumps({**asked, 'jobId': job})}")
-    assert found(said) == []
+@pytest.mark.parametrize("arguments", [{"action": "list"}, {"action": "get"}, {"action": "status"}, {"action": "runs"}])
+def test_an_owners_run_does_not_see_them(server: World, job: str, arguments: Json) -> None:
+    reply = server.say("main", f"!tool cron {json.dumps({**arguments, 'jobId': job})}")
+    assert found(reply) == []
 
 
 @pytest.mark.parametrize("action", ["run", "remove", "update"])
 def test_a_run_neither_starts_nor_removes_nor_changes_an_operators_program(
     server: World, job: str, action: str
 ) -> None:
-    said = server.say("main", f"!tool cron {json.dumps({'action': action, 'jobId': job, 'patch': {'enabled': False}})}")
-    assert "operators" in said
+    reply = server.say(
+        "main", f"!tool cron {json.dumps({'action': action, 'jobId': job, 'patch': {'enabled': False}})}"
+    )
+    assert "operators" in reply
     row = server.ask("cron.get", id=job)
     assert row["enabled"]
     assert "lastRunAtMs" not in row
@@ -105,7 +107,7 @@ def test_a_run_still_runs_and_removes_an_operators_message(server: World) -> Non
     "schedule", [{"kind": "on-exit", "command": "watch --token hush"}, {"kind": "stream", "command": ["a", "hush"]}]
 )
 def test_without_somebody_who_knows_secrets_nothing_but_the_programs_name_is_shown(schedule: Json) -> None:
-    shown = redact_job({"schedule": schedule, "payload": PROGRAM, **HOOKS}, redact_all)
-    assert found(shown) == []
-    assert "hush" not in json.dumps(shown)
-    assert shown["payload"]["argv"][0] == "/bin/true"
+    redacted = redact_job({"schedule": schedule, "payload": PROGRAM, **HOOKS}, redact_all)
+    assert found(redacted) == []
+    assert "hush" not in json.dumps(redacted)
+    assert redacted["payload"]["argv"][0] == "/bin/true"

@@ -1,4 +1,4 @@
-"""Rules by provider bind by who really answers: however its model is named, whoever steps in for it, whatever is
+"""Rules by provider bind by who really answers: however its model is named, whichever model replaces it, whatever is
 changed while it goes. A real gateway asks scripted models; what each was offered and what its calls came to says it."""
 
 import json
@@ -46,8 +46,8 @@ def offers(request: Request) -> bool:
     return "agents_list" in tools
 
 
-def told(request: Request) -> str:
-    """The last thing a model was told: what its tool said."""
+def last_result(request: Request) -> str:
+    """The last message a model got: the result of its tool."""
     return json.dumps(request.body["messages"][-1])
 
 
@@ -86,49 +86,51 @@ NAMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "agent", "asked", "answers"), [row[1:] for row in NAMED], ids=[r[0] for r in NAMED])
+@pytest.mark.parametrize(("rule", "agent", "params", "answers"), [row[1:] for row in NAMED], ids=[r[0] for r in NAMED])
 def test_a_rule_binds_however_the_model_is_named(
-    tmp_path: Path, rule: str, agent: dict[str, Any], asked: dict[str, Any], answers: str
+    tmp_path: Path, rule: str, agent: dict[str, Any], params: dict[str, Any], answers: str
 ) -> None:
-    with server(tmp_path, ruled(rule, agent)) as made:
-        assert made.run(**asked) == "ok"
-        assert {name: made.offered(name) for name in made.models if made.models[name].requests} == {answers: [False]}
+    with server(tmp_path, ruled(rule, agent)) as harness:
+        assert harness.run(**params) == "ok"
+        assert {name: harness.offered(name) for name in harness.models if harness.models[name].requests} == {
+            answers: [False]
+        }
 
 
 def test_a_rule_for_another_provider_binds_nobody_else(tmp_path: Path) -> None:
-    with server(tmp_path, ruled("other", {"model": FIRST})) as made:
-        assert made.run() == "ok"
-        assert made.offered("fake") == [True]
+    with server(tmp_path, ruled("other", {"model": FIRST})) as harness:
+        assert harness.run() == "ok"
+        assert harness.offered("fake") == [True]
 
 
 @pytest.mark.parametrize("named", [{"model": SECOND}, {"model": "m-2", "provider": "other"}])
 def test_a_sessions_model_counts_with_its_provider(tmp_path: Path, named: dict[str, str]) -> None:
-    with server(tmp_path, ruled("other", {"model": FIRST})) as made:
-        made.world.ask("sessions.patch", key="own", **named)
-        assert made.run(sessionKey="own") == "ok"
-        assert made.offered("other") == [False]
+    with server(tmp_path, ruled("other", {"model": FIRST})) as harness:
+        harness.world.ask("sessions.patch", key="own", **named)
+        assert harness.run(sessionKey="own") == "ok"
+        assert harness.offered("other") == [False]
 
 
-# ---- whoever steps in ------------------------------------------------------------------------------------------------
+# ---- fallback models -------------------------------------------------------------------------------------------------
 
 FALLBACKS = {"model": {"primary": FIRST, "fallbacks": [SECOND]}}
 
 
 @pytest.mark.parametrize("rule", ["other", "fake", SECOND])
 def test_a_model_that_steps_in_is_under_its_own_rules_too(tmp_path: Path, rule: str) -> None:
-    with server(tmp_path, ruled(rule, FALLBACKS), fake=Step(status=500), other=say("ho")) as made:
-        assert made.run() == "ok"
-        assert (made.offered("fake"), made.offered("other")) == ([False], [False])
+    with server(tmp_path, ruled(rule, FALLBACKS), fake=Step(status=500), other=say("ho")) as harness:
+        assert harness.run() == "ok"
+        assert (harness.offered("fake"), harness.offered("other")) == ([False], [False])
 
 
 def test_a_tool_that_one_of_the_models_may_not_use_is_not_called_by_the_other(tmp_path: Path) -> None:
     steps: list[Step | Script] = [call("agents_list"), say("done")]
-    with server(tmp_path, ruled("other", FALLBACKS), fake=steps) as made:
-        assert made.run() == "ok"
-        assert "agents_list is refused" in told(made.models["fake"].requests[1])
+    with server(tmp_path, ruled("other", FALLBACKS), fake=steps) as harness:
+        assert harness.run() == "ok"
+        assert "agents_list is refused" in last_result(harness.models["fake"].requests[1])
 
 
-# ---- whatever is changed meanwhile -----------------------------------------------------------------------------------
+# ---- changes during a run --------------------------------------------------------------------------------------------
 
 
 def patching(model: Any) -> Step:
@@ -148,63 +150,63 @@ CHANGES = [
 @pytest.mark.parametrize("change", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
 def test_a_run_does_not_change_the_model_its_rules_go_by(tmp_path: Path, change: Step) -> None:
     steps: list[Step | Script] = [change, call("agents_list"), say("done")]
-    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=steps) as made:
-        assert made.run(sessionKey="own") == "ok"
-        requests = made.models["fake"].requests
-        assert "may not change" in told(requests[1])
-        assert "agents_list is refused" in told(requests[2])
-        assert made.offered("fake") == [False] * 3
-        assert made.world.ask("config.get")["parsed"]["agents"]["defaults"]["model"] == {"primary": FIRST}
-        assert made.run(sessionKey="own") == "ok"  # and the next one is bound too
-        assert made.offered("fake") == [False] * 4
-        assert made.offered("other") == []
+    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=steps) as harness:
+        assert harness.run(sessionKey="own") == "ok"
+        requests = harness.models["fake"].requests
+        assert "may not change" in last_result(requests[1])
+        assert "agents_list is refused" in last_result(requests[2])
+        assert harness.offered("fake") == [False] * 3
+        assert harness.world.ask("config.get")["parsed"]["agents"]["defaults"]["model"] == {"primary": FIRST}
+        assert harness.run(sessionKey="own") == "ok"  # and the next one is bound too
+        assert harness.offered("fake") == [False] * 4
+        assert harness.offered("other") == []
 
 
 def test_without_rules_by_provider_a_run_may_choose_a_model(tmp_path: Path) -> None:
     same = f"{FIRST.partition('/')[0]}/another"
     steps: list[Step | Script] = [patching({"primary": same}), call("session_status", model=SECOND), say("done")]
     config = {"agents": {"defaults": {"model": {"primary": FIRST}}}, "tools": {"byProvider": {}}}
-    with server(tmp_path, config, fake=steps) as made:
-        assert made.run(sessionKey="own") == "ok"
-        assert "may not change" not in told(made.models["fake"].requests[1])
-        assert "may not change" not in told(made.models["fake"].requests[2])
-        assert made.run(sessionKey="own") == "ok"
-        assert made.offered("other") == [True]
+    with server(tmp_path, config, fake=steps) as harness:
+        assert harness.run(sessionKey="own") == "ok"
+        assert "may not change" not in last_result(harness.models["fake"].requests[1])
+        assert "may not change" not in last_result(harness.models["fake"].requests[2])
+        assert harness.run(sessionKey="own") == "ok"
+        assert harness.offered("other") == [True]
 
 
 @pytest.mark.parametrize("change", ["config", "session"])
 def test_what_a_person_changes_meanwhile_frees_no_run_that_goes(tmp_path: Path, change: str) -> None:
     """Their choice holds from the next run on."""
-    made: GatewayHarness
+    harness: GatewayHarness
 
     def changing(request: Request) -> Step:
-        with joined(made.world.served) as person:  # while the model thinks
+        with joined(harness.world.served) as person:  # while the model thinks
             if change == "session":
                 person.ask("sessions.patch", key="own", model=SECOND)
             else:
                 person.configure(agents={"defaults": {"model": {"primary": SECOND}}})
         return call("agents_list")
 
-    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
-        assert made.run(sessionKey="own") == "ok"
-        assert made.offered("fake") == [False, False]
-        assert "agents_list is refused" in told(made.models["fake"].requests[1])
-        assert made.run(sessionKey="own") == "ok"
-        assert made.offered("other") == [True]
+    with server(tmp_path, ruled("fake", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as harness:
+        assert harness.run(sessionKey="own") == "ok"
+        assert harness.offered("fake") == [False, False]
+        assert "agents_list is refused" in last_result(harness.models["fake"].requests[1])
+        assert harness.run(sessionKey="own") == "ok"
+        assert harness.offered("other") == [True]
 
 
 def test_new_rules_bind_a_run_that_goes(tmp_path: Path) -> None:
-    made: GatewayHarness
+    harness: GatewayHarness
 
     def changing(request: Request) -> Step:
-        with joined(made.world.served) as person:
+        with joined(harness.world.served) as person:
             person.configure(tools={"byProvider": {"fake": DENY}})
         return call("agents_list")
 
-    with server(tmp_path, ruled("other", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as made:
-        assert made.run() == "ok"
-        assert made.offered("fake") == [True, False]
-        assert "agents_list is refused" in told(made.models["fake"].requests[1])
+    with server(tmp_path, ruled("other", {"model": {"primary": FIRST}}), fake=[changing, say("done")]) as harness:
+        assert harness.run() == "ok"
+        assert harness.offered("fake") == [True, False]
+        assert "agents_list is refused" in last_result(harness.models["fake"].requests[1])
 
 
 # ---- what it starts --------------------------------------------------------------------------------------------------
@@ -214,9 +216,9 @@ def test_what_a_run_starts_with_another_model_stays_under_its_rules(tmp_path: Pa
     steps: list[Step | Script] = [call("sessions_spawn", task="look", model=SECOND), say("done")]
     config = ruled("fake", {"model": FIRST})
     config["tools"] |= {"subagents": {"tools": {"alsoAllow": ["agents_list"]}}}
-    with server(tmp_path, config, fake=steps) as made:
-        assert made.run() == "ok"
-        assert offers(made.models["other"].wait_for(1)) is False
+    with server(tmp_path, config, fake=steps) as harness:
+        assert harness.run() == "ok"
+        assert offers(harness.models["other"].wait_for(1)) is False
 
 
 @pytest.mark.parametrize("own", [{}, {"model": FIRST}], ids=["the agent's model", "the session's model"])
@@ -228,14 +230,14 @@ def test_a_job_that_a_run_plans_with_another_model_stays_under_its_rules(tmp_pat
         "name": "later",
     }
     steps: list[Step | Script] = [call("cron", action="add", job=job), say("done")]
-    with server(tmp_path, ruled("fake", {"model": "openai/x" if own else FIRST}), fake=steps) as made:
+    with server(tmp_path, ruled("fake", {"model": "openai/x" if own else FIRST}), fake=steps) as harness:
         if own:
-            made.world.ask("sessions.patch", key="own", **own)
-        assert made.run(sessionKey="own") == "ok"
-        (planned,) = made.world.ask("cron.list")["jobs"]
-        made.world.ask("cron.run", id=planned["id"])
-        assert offers(made.models["other"].wait_for(1)) is False
-        assert comes(lambda: made.world.ask("cron.runs", id=planned["id"])["entries"])
+            harness.world.ask("sessions.patch", key="own", **own)
+        assert harness.run(sessionKey="own") == "ok"
+        (planned,) = harness.world.ask("cron.list")["jobs"]
+        harness.world.ask("cron.run", id=planned["id"])
+        assert offers(harness.models["other"].wait_for(1)) is False
+        assert comes(lambda: harness.world.ask("cron.runs", id=planned["id"])["entries"])
 
 
 # ---- CLIs ------------------------------------------------------------------------------------------------------------
@@ -269,20 +271,20 @@ def clis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         {"id": f"a{number}", "runtime": cli, "tools": {"byProvider": {rule: DENY}}, **({"model": m} if m else {})}
         for number, (cli, m, rule, _) in enumerate(CLIS)
     ]
-    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": agents}}) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), {"agents": {"list": agents}}) as gateway:
+        yield gateway
 
 
 @pytest.mark.parametrize("number", range(len(CLIS)), ids=[f"{cli} {m}, {rule}" for cli, m, rule, _ in CLIS])
 def test_a_cli_is_bound_by_the_rules_for_its_provider(clis: World, number: int) -> None:
     key, denied = f"agent:a{number}:main", CLIS[number][3]
-    shown = {tool["id"] for group in clis.ask("tools.effective", sessionKey=key)["groups"] for tool in group["tools"]}
-    assert ("agents_list" not in shown) == denied
+    names = {tool["id"] for group in clis.ask("tools.effective", sessionKey=key)["groups"] for tool in group["tools"]}
+    assert ("agents_list" not in names) == denied
     assert ("agents_list" not in clis.ask("attach.grant", sessionKey=key)["tools"]) == denied
 
 
 @pytest.mark.parametrize(
-    ("cli", "asked", "word"),
+    ("cli", "params", "word"),
     [
         ("claude", {}, None),
         ("claude", {"model": "opus"}, "opus"),
@@ -296,12 +298,12 @@ def test_a_cli_is_bound_by_the_rules_for_its_provider(clis: World, number: int) 
     ],
 )
 def test_a_cli_is_told_the_model_it_is_judged_by(
-    tmp_path: Path, cli: str, asked: dict[str, str], word: str | None
+    tmp_path: Path, cli: str, params: dict[str, str], word: str | None
 ) -> None:
     stand_in = configured(tmp_path, cli, lines(*ANSWERS[cli]))
-    with serving(tmp_path / "state") as served, joined(served) as made:
-        made.ask("agent", message="x", idempotencyKey="k", sessionKey="main", **asked)
-        assert made.ask("agent.wait", runId="k", timeoutMs=30_000)["status"] == "ok"
+    with serving(tmp_path / "state") as served, joined(served) as client:
+        client.ask("agent", message="x", idempotencyKey="k", sessionKey="main", **params)
+        assert client.ask("agent.wait", runId="k", timeoutMs=30_000)["status"] == "ok"
     named = [arg for arg in stand_in.called()["args"] if arg.startswith("--model")]
     assert named == ([] if word is None else [f"--model={word}"])
 

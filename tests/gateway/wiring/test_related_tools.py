@@ -1,4 +1,4 @@
-"""What one tool may not do, its neighbour does not do in its stead: a call is judged by what it does, at every door."""
+"""What one tool may not do, no related tool does for it: a call is judged by what it does, at every entry point."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from openclaw_mcp.core.session_target import SessionAddress
 from tests.claw.gateways import call, environment, introduce, server
 from tests.gateway.wiring.gateways import Refused, World, comes, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ CONFIG: Json = {
 }
 DATA = "data:text/plain,x"
 TO, OWN = "room", "7"
-"""The conversation everybody here is in, and the thread of it."""
+"""The conversation of every agent here, and its thread."""
 
 Ask = Callable[[str, Json], object]
 """Do a message action; raises Refused, or says what became of it."""
@@ -43,14 +43,14 @@ def key(agent: str) -> str:
 
 @pytest.fixture(scope="module")
 def running_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 def entry_points(running_gateway: World, agent: str) -> dict[str, Ask]:
-    """Every way to a message action for whoever is in the agent's conversation."""
-    asked = {"sessionKey": key(agent), "channel": "local", "accountId": "default", "to": TO, "threadId": OWN}
-    token = running_gateway.ask("attach.grant", **asked, senderIsOwner=False)["token"]
+    """Every way to a message action for a client in the agent's conversation."""
+    params = {"sessionKey": key(agent), "channel": "local", "accountId": "default", "to": TO, "threadId": OWN}
+    token = running_gateway.ask("attach.grant", **params, senderIsOwner=False)["token"]
     place = SessionAddress(session=key(agent), channel="local", account="default", to=TO, thread=OWN)
     return {
         **by_methods(running_gateway, "grant", None, token),
@@ -63,47 +63,49 @@ def by_methods(
     running_gateway: World, who: str, place: SessionAddress | None, token: str | None = None
 ) -> dict[str, Ask]:
     def action(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask("message.action", action=action, params={"target": TO, **params}, channel="local")
 
     def old(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask(f"message:{action}", channel="local", **{"target": TO, **params})
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask(f"message:{action}", channel="local", **{"target": TO, **params})
 
     def send(action: str, params: Json) -> object:
-        with seated(running_gateway, place, token=token) as seat:
-            return seat.ask("send", channel="local", idempotencyKey=os.urandom(8).hex(), to=TO, **params)
+        with tool_client(running_gateway, place, token=token) as client:
+            return client.ask("send", channel="local", idempotencyKey=os.urandom(8).hex(), to=TO, **params)
 
     return {f"{who} message.action": action, f"{who} message:": old, f"{who} send": send}
 
 
 def by_tool(running_gateway: World, agent: str) -> dict[str, Ask]:
-    def given(action: str, params: Json) -> Json:
+    def message_arguments(action: str, params: Json) -> Json:
         return {"action": action, "channel": "local", "target": TO, **params}
 
     def invoked(action: str, params: Json) -> object:
-        told = running_gateway.invoke("message", key(agent), **given(action, params))
-        return done(str(told.get("error", {}).get("message", told)), told["ok"])
+        result = running_gateway.invoke("message", key(agent), **message_arguments(action, params))
+        return raise_unless_ok(str(result.get("error", {}).get("message", result)), result["ok"])
 
     def mcp(action: str, params: Json) -> object:
-        told = running_gateway.mcp("tools/call", key(agent), name="message", arguments=given(action, params))["result"]
-        return done(told["content"][0]["text"], not told.get("isError"))
+        result = running_gateway.mcp(
+            "tools/call", key(agent), name="message", arguments=message_arguments(action, params)
+        )["result"]
+        return raise_unless_ok(result["content"][0]["text"], not result.get("isError"))
 
     def posted(action: str, params: Json) -> object:
-        told = running_gateway.post("message", key(agent), **given(action, params))
-        return done(str(told.json), told.status == 200)
+        result = running_gateway.post("message", key(agent), **message_arguments(action, params))
+        return raise_unless_ok(str(result.json), result.status == 200)
 
     def run(action: str, params: Json) -> object:
-        said = running_gateway.say(key(agent), f"!tool message {json.dumps(given(action, params))}")
-        return done(said, "is refused" not in said)
+        reply = running_gateway.say(key(agent), f"!tool message {json.dumps(message_arguments(action, params))}")
+        return raise_unless_ok(reply, "is refused" not in reply)
 
     return {"tools.invoke": invoked, "/tools/invoke": posted, "/mcp": mcp, "run": run}
 
 
-def done(said: str, ok: bool) -> str:
+def raise_unless_ok(text: str, ok: bool) -> str:
     if not ok:
-        raise Refused({"message": said, "code": "FORBIDDEN"})
-    return said
+        raise Refused({"message": text, "code": "FORBIDDEN"})
+    return text
 
 
 ENTRY_POINTS = [
@@ -157,7 +159,7 @@ def test_what_is_allowed_is_done(running_gateway: World, agent: str, entry_point
     if agent == "free":
         for action, params, _ in (*FLAT, *OTHERS):
             ask(action, params)
-    elif entry_point.startswith(("grant", "acting")):  # these are told in which thread they are
+    elif entry_point.startswith(("grant", "acting")):  # these know in which thread they are
         ask("send", {"message": "x", "target": TO, "threadId": OWN})
 
 
@@ -196,23 +198,22 @@ def test_an_answer_to_a_message_is_a_reply(running_gateway: World) -> None:
         ask = entry_points(running_gateway, "mute")[entry_point]
         ask("send", {"message": "x"})
         for action in ("send", "sendAttachment", "thread-reply"):
-            asked = {"message": "x", "file": DATA, "threadId": OWN, "replyTo": "1"}
+            params = {"message": "x", "file": DATA, "threadId": OWN, "replyTo": "1"}
             with pytest.raises(Refused, match="message_reply is refused"):
-                ask(action, asked)
+                ask(action, params)
 
 
 def test_the_list_shows_the_parameters_that_may_be_given(running_gateway: World) -> None:
-    def shown(agent: str, tool: str) -> set[str]:
+    def parameters_of(agent: str, tool: str) -> set[str]:
         tools = running_gateway.mcp("tools/list", key(agent))["result"]["tools"]
         return set(next(one for one in tools if one["name"] == tool)["inputSchema"]["properties"])
 
-    assert {"media", "effectId", "replyTo", "threadId"} <= shown("free", "message")
+    assert {"media", "effectId", "replyTo", "threadId"} <= parameters_of("free", "message")
     for agent in ("plain", "listed"):
-        assert {"media", "effectId", "replyTo", "threadId"} & shown(agent, "message") == {"replyTo", "threadId"}
-    assert {"media", "effectId", "replyTo"} & shown("mute", "message") == {"media", "effectId"}
-    assert ("messageLimit" in shown("free", "sessions_list"), "messageLimit" in shown("home", "sessions_list")) == (
-        True, False,
-    )  # fmt: skip
+        assert {"media", "effectId", "replyTo", "threadId"} & parameters_of(agent, "message") == {"replyTo", "threadId"}
+    assert {"media", "effectId", "replyTo"} & parameters_of("mute", "message") == {"media", "effectId"}
+    assert "messageLimit" in parameters_of("free", "sessions_list")
+    assert "messageLimit" not in parameters_of("home", "sessions_list")
 
 
 @pytest.mark.parametrize("granted", [True, False])
@@ -220,8 +221,10 @@ def test_the_tool_server_lists_and_sends_alike(running_gateway: World, tmp_path:
     more = {"SESSION_KEY": key("plain"), "CHANNEL": "local", "TO": TO, "ACCOUNT_ID": "default"}
     token = running_gateway.served.token
     if granted:
-        made = running_gateway.ask("attach.grant", sessionKey=key("plain"), channel="local", to=TO, senderIsOwner=False)
-        token, more["TOOLS"] = made["token"], " ".join(made["tools"])
+        grant = running_gateway.ask(
+            "attach.grant", sessionKey=key("plain"), channel="local", to=TO, senderIsOwner=False
+        )
+        token, more["TOOLS"] = grant["token"], " ".join(grant["tools"])
     with server(environment(running_gateway.served.ws, token, tmp_path / "effects", **more)) as peer:
         introduce(peer)
         tools = peer.ask("tools/list", {}, id="list")["result"]["tools"]
@@ -229,9 +232,9 @@ def test_the_tool_server_lists_and_sends_alike(running_gateway: World, tmp_path:
         assert "replyToId" in send["inputSchema"]["properties"]
         assert "media" not in send["inputSchema"]["properties"]
         for n, arguments in enumerate(({"media": DATA}, {"file": DATA}, {"threadId": "9"})):
-            said = call(peer, "message_send", n + 1, target=TO, message="x", **arguments)
-            assert said["isError"] is True
-            assert f"{THREAD if 'threadId' in arguments else FILE} is " in said["content"][0]["text"]
+            result = call(peer, "message_send", n + 1, target=TO, message="x", **arguments)
+            assert result["isError"] is True
+            assert f"{THREAD if 'threadId' in arguments else FILE} is " in result["content"][0]["text"]
         assert call(peer, "message_send", 9, target=TO, message="x")["isError"] is False
         assert peer.hang_up() == 0
 
@@ -272,18 +275,18 @@ def test_a_job_that_tells_its_result_elsewhere_sends_a_message(running_gateway: 
 
     def ask(method: str, **params: Any) -> Any:
         if entry_point == "tools.invoke":
-            told = running_gateway.invoke("cron", key("home"), action=method, **params)
-            if not told["ok"]:
-                raise Refused({"message": told["error"]["message"], "code": "FORBIDDEN"})
-            return json.loads(told["output"]["content"][0]["text"])
+            result = running_gateway.invoke("cron", key("home"), action=method, **params)
+            if not result["ok"]:
+                raise Refused({"message": result["error"]["message"], "code": "FORBIDDEN"})
+            return json.loads(result["output"]["content"][0]["text"])
         flat = params.get("job", params)
         flat = {("id" if name == "jobId" else name): value for name, value in flat.items()}
-        with seated(
+        with tool_client(
             running_gateway,
             place if entry_point == "acting" else None,
             token=None if entry_point == "acting" else token,
-        ) as seat:
-            return seat.ask(f"cron.{method}", **flat)
+        ) as client:
+            return client.ask(f"cron.{method}", **flat)
 
     def to(place: str, **more: Any) -> Json:
         return {"delivery": {"mode": "announce", "channel": "local", "to": place, **more}}
@@ -306,13 +309,13 @@ def test_a_job_is_not_changed_to_tell_its_result_elsewhere(running_gateway: Worl
     """By one that may change jobs, and may not send."""
     running_gateway.configure(tools={"deny": ["message_send"]})
     try:
-        made = running_gateway.ask("cron.add", **JOB, delivery={"mode": "none"})
+        job = running_gateway.ask("cron.add", **JOB, delivery={"mode": "none"})
         place = SessionAddress(session=key("free"), channel="local", account="default", to=TO)
-        with seated(running_gateway, place) as seat:
+        with tool_client(running_gateway, place) as client:
             elsewhere = {"delivery": {"mode": "announce", "channel": "local", "to": "far"}}
             with pytest.raises(Refused, match="message_send is refused"):
-                seat.ask("cron.update", id=made["id"], patch=elsewhere)
-            seat.ask("cron.update", id=made["id"], patch={"name": "renamed"})
-            running_gateway.ask("cron.update", id=made["id"], patch=elsewhere)
+                client.ask("cron.update", id=job["id"], patch=elsewhere)
+            client.ask("cron.update", id=job["id"], patch={"name": "renamed"})
+            running_gateway.ask("cron.update", id=job["id"], patch=elsewhere)
     finally:
         running_gateway.configure(tools={})

@@ -19,15 +19,15 @@ MALLORYS = "agent:main:local:direct:mallory"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
+        yield gateway
 
 
 @contextlib.contextmanager
 def run_of(server: World, session: str, *, owner: bool) -> Iterator[World]:
     token = server.ask("attach.grant", sessionKey=session, senderIsOwner=owner)["token"]
-    with joined(server.served, token=token) as made:
-        yield made
+    with joined(server.served, token=token) as client:
+        yield client
 
 
 def received(server: World, conversation: str, text: str) -> str:
@@ -56,7 +56,7 @@ IDS = [
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_no_client_gives_a_run_an_id_of_the_houses(server: World, id: str) -> None:
+def test_no_client_gives_a_run_an_id_reserved_for_the_gateway(server: World, id: str) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("agent", {"sessionKey": MALLORYS, "message": "x", "idempotencyKey": id}),
         ("chat.send", {"sessionKey": MALLORYS, "message": "x", "idempotencyKey": id}),
@@ -71,7 +71,7 @@ def test_no_client_gives_a_run_an_id_of_the_houses(server: World, id: str) -> No
         mallory.ask("agent", message="x", idempotencyKey=id)
 
 
-def test_every_channel_is_among_the_houses_and_other_ids_are_free() -> None:
+def test_every_channels_ids_are_reserved_and_other_ids_are_free() -> None:
     assert {*CHANNEL_FACTORIES, "local"} <= INTERNAL_RUN_PREFIXES
     assert not any(
         map(is_internal_run, ("0b9e2f4c-0000-4000-8000-000000000000", "slack:1:2", "telegram", "cron-7", "a"))

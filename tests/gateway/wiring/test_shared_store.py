@@ -21,9 +21,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def ask(served: Served, method: str, params: Any = None, *words: str) -> Any:
-    done = served.call(method, json.dumps(params or {}), *words)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = served.call(method, json.dumps(params or {}), *words)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def post(served: Served, body: Any, *, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, bytes]:
@@ -39,7 +39,7 @@ def post(served: Served, body: Any, *, path: str = "/v1/chat/completions", **hea
             return refused.code, refused.read()
 
 
-def said(content: Any) -> Any:
+def user_message(content: Any) -> Any:
     return {"model": "openclaw", "messages": [{"role": "user", "content": content}]}
 
 
@@ -63,8 +63,8 @@ def test_a_streamed_completion_adds_up(served: Served) -> None:
     assert lines[-1] == b"[DONE]"
     chunks = [json.loads(line) for line in lines[:-1]]
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant"}
-    said = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
-    assert said == "one two"
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
+    assert text == "one two"
     assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"]][-1] == "stop"
     assert chunks[-1]["usage"]["completion_tokens"] == 2
 
@@ -83,14 +83,14 @@ def test_a_named_session_remembers(served: Served) -> None:
         (hello("!fail on purpose"), 500, "on purpose"),
         ([], 400, "JSON object"),
         ({**hello("x"), "stream": True, "stream_options": True}, 400, "`stream_options` must be an object"),
-        (said([{"type": "text"}]), 400, "must have its `text`"),
-        (said([{"type": "image_url", "image_url": 5}]), 400, "must be a data: URL"),
+        (user_message([{"type": "text"}]), 400, "must have its `text`"),
+        (user_message([{"type": "image_url", "image_url": 5}]), 400, "must be a data: URL"),
     ],
 )
 def test_refusals_of_completions(served: Served, body: Any, status: int, words: str) -> None:
-    answered, said = post(served, body)
+    answered, body_text = post(served, body)
     assert answered == status
-    assert words in json.loads(said)["error"]["message"]
+    assert words in json.loads(body_text)["error"]["message"]
     assert post(served, hello("x"), authorization="Bearer wrong")[0] == 401
 
 
@@ -121,8 +121,8 @@ def test_it_restarts_in_place_and_remembers(tmp_path: Path) -> None:
 
 def test_agents_of_the_config_are_there_without_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
-        got = ask(gateway, "config.get")
-        assert not got["exists"]
+        config = ask(gateway, "config.get")
+        assert not config["exists"]
         patch = {"raw": json.dumps({"agents": {"list": [{"id": "one"}, {"id": "two", "default": True}]}})}
         assert ask(gateway, "config.patch", patch)["sentinel"]["payload"]["stats"]["requiresRestart"] is False
         assert ask(gateway, "agents.list")["defaultId"] == "two"
@@ -134,24 +134,28 @@ def test_agents_of_the_config_are_there_without_a_restart(tmp_path: Path) -> Non
 def test_broken_state_stops_the_start_with_a_sentence(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / name).write_text("{ broken, surely no database")
     command = [OPENCLAW, "gateway", "--port", "0"]
-    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False)
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    result = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    assert result.returncode == 1
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
     assert (tmp_path / name).read_text() == "{ broken, surely no database"
 
 
 def test_a_runtime_nobody_knows_stops_the_start_with_those_there_are(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text('{"agents": {"list": [{"id": "main", "runtime": "cluade"}]}}')
     command = [OPENCLAW, "gateway", "--port", "0"]
-    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False)
-    assert done.returncode == 1
-    assert "agents.list.0.runtime: must be one of demo, openai, anthropic, openclaw, claude, " in done.stderr
+    result = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT, check=False
+    )
+    assert result.returncode == 1
+    assert "agents.list.0.runtime: must be one of demo, openai, anthropic, openclaw, claude, " in result.stderr
 
 
 def test_a_token_nobody_set_is_no_token(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text('{"gateway":{"auth":{"token":"${NO_SUCH_VARIABLE}"}}}')
-    done = subprocess.run(
+    result = subprocess.run(
         [OPENCLAW, "gateway", "--port", "0"],
         env=environment(tmp_path),
         capture_output=True,
@@ -159,5 +163,5 @@ def test_a_token_nobody_set_is_no_token(tmp_path: Path) -> None:
         timeout=WAIT,
         check=False,
     )
-    assert done.returncode == 1
-    assert "NO_SUCH_VARIABLE is not set" in done.stderr
+    assert result.returncode == 1
+    assert "NO_SUCH_VARIABLE is not set" in result.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from openclaw_mcp.core.session_target import SessionAddress
 from tests.gateway.wiring.gateways import Refused, World, comes, world
-from tests.gateway.wiring.test_one_policy import seated
+from tests.gateway.wiring.test_one_policy import tool_client
 
 MAIN = "agent:main:main"
 FREE = "agent:main:free"
@@ -55,11 +55,11 @@ Ask = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("state"), CONFIG) as made:
+    with world(tmp_path_factory.mktemp("state"), CONFIG) as gateway:
         for key in (MAIN, GROUP, FREE):
-            made.say(key, "!say hi")
-        made.ask("sessions.patch", key=MODELLED, model="b/two")
-        yield made
+            gateway.say(key, "!say hi")
+        gateway.ask("sessions.patch", key=MODELLED, model="b/two")
+        yield gateway
 
 
 # ---- what is started -------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def outcome(text: str) -> str:
     return "refused" if "is refused" in text else "done"
 
 
-def said_by(server: World, key: str) -> str:
+def answers_of(server: World, key: str) -> str:
     """What the first run of a session answered."""
     assert comes(lambda: any(server.texts(key)))
     return " ".join(server.texts(key))
@@ -92,15 +92,15 @@ def planned(**more: Any) -> dict[str, Any]:
 
 
 def spawned(server: World, ask: Ask) -> str:
-    return said_by(server, ask("sessions.spawn", task=ORDER, sessionKey=MAIN)["childSessionKey"])
+    return answers_of(server, ask("sessions.spawn", task=ORDER, sessionKey=MAIN)["childSessionKey"])
 
 
 def spawned_with_another_model(server: World, ask: Ask) -> str:
-    told = ask("sessions.spawn", task=ORDER, sessionKey=MAIN, model="a/one")
-    return said_by(server, told["childSessionKey"])
+    result = ask("sessions.spawn", task=ORDER, sessionKey=MAIN, model="a/one")
+    return answers_of(server, result["childSessionKey"])
 
 
-def told_another_session(server: World, ask: Ask) -> str:
+def send_to_another_session(server: World, ask: Ask) -> str:
     run = ask("agent", sessionKey=MAIN, message=ORDER, idempotencyKey=unique())["runId"]
     return server.answer(run)
 
@@ -119,24 +119,24 @@ def changed_a_persons_job(server: World, ask: Ask) -> str:
     return fired(server, job)
 
 
-def _heard_in_main(server: World, job: str) -> str:
+def _answer_in_main(server: World, job: str) -> str:
     return fired(server, job) + server.say(MAIN, "what is new?")
 
 
 def left_words_for_the_owners_next_prompt(server: World, ask: Ask) -> str:
-    return _heard_in_main(server, ask("cron.add", **planned(**EVENT))["id"])
+    return _answer_in_main(server, ask("cron.add", **planned(**EVENT))["id"])
 
 
 def changed_words_a_person_left(server: World, ask: Ask) -> str:
     job = server.ask("cron.add", **planned(**EVENT | {"payload": {"kind": "systemEvent", "text": "hi"}}))["id"]
     ask("cron.update", id=job, patch={"payload": {"kind": "systemEvent", "text": ORDER}})
-    return _heard_in_main(server, job)
+    return _answer_in_main(server, job)
 
 
 DEEDS = [
     spawned,
     spawned_with_another_model,
-    told_another_session,
+    send_to_another_session,
     planned_a_job,
     planned_a_job_in_another_session,
     changed_a_persons_job,
@@ -155,13 +155,13 @@ def test_the_rules_of_a_session_hold_for_what_is_started_there(
 ) -> None:
     granted = credential.startswith("a grant")
     token = server.ask("attach.grant", sessionKey=session)["token"] if granted else None
-    with seated(server, None if granted else SessionAddress(session=session), token=token) as seat:
-        assert outcome(deed(server, seat.ask)) == BOUND[session]
+    with tool_client(server, None if granted else SessionAddress(session=session), token=token) as client:
+        assert outcome(deed(server, client.ask)) == BOUND[session]
 
 
 def by_mcp(server: World, session: str, tool: str, arguments: Any) -> Any:
-    told = server.mcp("tools/call", quote(session), name=tool, arguments=arguments)["result"]
-    return json.loads(told["content"][0]["text"])
+    result = server.mcp("tools/call", quote(session), name=tool, arguments=arguments)["result"]
+    return json.loads(result["content"][0]["text"])
 
 
 def by_invoke(server: World, session: str, tool: str, arguments: Any) -> Any:
@@ -176,12 +176,12 @@ Use = Callable[[World, str, str, Any], Any]
 
 
 def tool_spawns(server: World, session: str, use: Use) -> str:
-    return said_by(server, use(server, session, "sessions_spawn", {"task": ORDER})["childSessionKey"])
+    return answers_of(server, use(server, session, "sessions_spawn", {"task": ORDER})["childSessionKey"])
 
 
 def tool_sends(server: World, session: str, use: Use) -> str:
-    asked = {"sessionKey": MAIN, "message": ORDER, "timeoutSeconds": 60}
-    return json.dumps(use(server, session, "sessions_send", asked))
+    arguments = {"sessionKey": MAIN, "message": ORDER, "timeoutSeconds": 60}
+    return json.dumps(use(server, session, "sessions_send", arguments))
 
 
 def tool_plans(server: World, session: str, use: Use) -> str:
@@ -198,7 +198,7 @@ def tool_wakes(server: World, session: str, use: Use) -> str:
 @pytest.mark.parametrize("deed", [tool_spawns, tool_sends, tool_plans, tool_wakes])
 @pytest.mark.parametrize("session", BOUND)
 @pytest.mark.parametrize("use", [by_mcp, by_invoke, by_post])
-def test_the_rules_hold_for_what_its_tools_start_at_every_door(
+def test_the_rules_hold_for_what_its_tools_start_at_every_entry_point(
     server: World, use: Use, session: str, deed: Callable[[World, str, Use], str]
 ) -> None:
     assert outcome(deed(server, session, use)) == BOUND[session]
@@ -206,11 +206,11 @@ def test_the_rules_hold_for_what_its_tools_start_at_every_door(
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED])
 def test_the_rules_come_along_through_a_session_that_has_none(server: World, session: str) -> None:
-    """What was told in a session without rules tells the next one."""
+    """A message sent to a session without rules sends to the next one."""
     send = {"sessionKey": FREE, "message": ORDER, "timeoutSeconds": 60}
-    with seated(server, SessionAddress(session=session)) as seat:
+    with tool_client(server, SessionAddress(session=session)) as client:
         order = f"x\n!tool sessions_send {json.dumps(send)}"
-        run = seat.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
+        run = client.ask("agent", sessionKey=MAIN, message=order, idempotencyKey=unique())["runId"]
     assert outcome(server.answer(run)) == "refused"
 
 
@@ -219,9 +219,9 @@ def test_depth_counts_from_the_session_acted_in_whichever_is_named(server: World
     for _ in range(2):
         below = server.ask("sessions.spawn", sessionKey=below, task="!say x")["childSessionKey"]
     assert server.ask("sessions.spawn", sessionKey=MAIN, task="!say x")["status"] == "accepted"
-    with seated(server, SessionAddress(session=below)) as seat:
-        told = seat.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
-    assert told["status"] == "forbidden", told
+    with tool_client(server, SessionAddress(session=below)) as client:
+        result = client.ask("sessions.spawn", sessionKey=MAIN, task="!say x")
+    assert result["status"] == "forbidden", result
 
 
 # ---- what is changed -------------------------------------------------------------------------------------------------
@@ -235,11 +235,11 @@ PATCHES: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(server: World, session: str | None, method: str, **params: Any) -> str:
+def refusal_of(server: World, session: str | None, method: str, **params: Any) -> str:
     """Over the WebSocket, in a session or in none; the refusal."""
     place = None if session is None else SessionAddress(session=session)
     try:
-        with seated(server, place) if place else contextlib.nullcontext(server) as client:
+        with tool_client(server, place) if place else contextlib.nullcontext(server) as client:
             client.ask(method, **params)
     except Refused as exc:
         return str(exc)
@@ -247,7 +247,7 @@ def asked(server: World, session: str | None, method: str, **params: Any) -> str
 
 
 def patched_by_socket(server: World, session: str | None, raw: str) -> str:
-    return asked(server, session, "config.patch", raw=raw, baseHash=server.ask("config.get")["hash"])
+    return refusal_of(server, session, "config.patch", raw=raw, baseHash=server.ask("config.get")["hash"])
 
 
 def applied_by_socket(server: World, session: str | None, raw: str) -> str:
@@ -255,21 +255,23 @@ def applied_by_socket(server: World, session: str | None, raw: str) -> str:
     before, patch = server.ask("config.get"), json.loads(raw)
     section = next(iter(patch))
     whole = {**before["parsed"], section: {**before["parsed"].get(section, {}), **patch[section]}}
-    return asked(server, session, "config.apply", raw=json.dumps(whole), baseHash=before["hash"])
+    return refusal_of(server, session, "config.apply", raw=json.dumps(whole), baseHash=before["hash"])
 
 
 def patched_by_mcp(server: World, session: str | None, raw: str) -> str:
-    asked = {"action": "config.patch", "raw": raw}
-    told = server.mcp("tools/call", quote(session) if session else None, name="gateway", arguments=asked)["result"]
-    return str(told["content"][0]["text"]) if told["isError"] else ""
+    arguments = {"action": "config.patch", "raw": raw}
+    result = server.mcp("tools/call", quote(session) if session else None, name="gateway", arguments=arguments)[
+        "result"
+    ]
+    return str(result["content"][0]["text"]) if result["isError"] else ""
 
 
 def patched_by_invoke(server: World, session: str | None, raw: str) -> str:
     try:
-        told = server.invoke("gateway", session, action="config.patch", raw=raw)
+        result = server.invoke("gateway", session, action="config.patch", raw=raw)
     except Refused as exc:  # of a session's key that is none
         return str(exc)
-    return "" if told["ok"] else str(told["error"]["message"])
+    return "" if result["ok"] else str(result["error"]["message"])
 
 
 WRITERS = [patched_by_socket, applied_by_socket, patched_by_mcp, patched_by_invoke]
@@ -277,7 +279,7 @@ Write = Callable[[World, str | None, str], str]
 
 
 @pytest.fixture
-def kept(server: World) -> Iterator[dict[str, Any]]:
+def config_before(server: World) -> Iterator[dict[str, Any]]:
     """The config, which is put back."""
     before = server.ask("config.get")["parsed"]
     yield before
@@ -288,26 +290,26 @@ def kept(server: World) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("what", PATCHES)
 @pytest.mark.parametrize("session", [GROUP, FREE, "agent:"])
 @pytest.mark.parametrize("write", WRITERS)
-def test_whoever_acts_in_a_session_changes_no_rules_programs_or_owners(
-    server: World, kept: dict[str, Any], write: Write, session: str, what: str
+def test_a_client_that_acts_in_a_session_changes_no_rules_programs_or_owners(
+    server: World, config_before: dict[str, Any], write: Write, session: str, what: str
 ) -> None:
     refusal = write(server, session, json.dumps(PATCHES[what]))
     assert refusal, "it was written"
-    assert server.ask("config.get")["parsed"] == kept
+    assert server.ask("config.get")["parsed"] == config_before
     if session != "agent:":  # which is no session's key, so that other refusals may come first
         assert "openclaw config set PATH VALUE" in refusal
 
 
 @pytest.mark.parametrize(("write", "what"), list(zip(WRITERS, PATCHES, strict=True)))
 def test_a_persons_client_that_names_no_session_changes_all_of_it(
-    server: World, kept: dict[str, Any], write: Write, what: str
+    server: World, config_before: dict[str, Any], write: Write, what: str
 ) -> None:
     assert write(server, None, json.dumps(PATCHES[what])) == ""
-    assert server.ask("config.get")["parsed"] != kept
+    assert server.ask("config.get")["parsed"] != config_before
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_what_a_run_may_change_is_changed_unasked(server: World, kept: dict[str, Any], write: Write) -> None:
+def test_what_a_run_may_change_is_changed_unasked(server: World, config_before: dict[str, Any], write: Write) -> None:
     assert write(server, FREE, json.dumps(FREELY)) == ""
 
 
@@ -320,26 +322,26 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_programs_of_jobs_are_made_and_started_by_people(server: World, kind: str) -> None:
     job = planned(**PROGRAMS[kind])
-    made = server.ask("cron.add", **job | {"enabled": False})["id"]
-    told = server.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
-    assert told["isError"] and f"{kind} jobs are made by operators" in told["content"][0]["text"]
-    with seated(server, SessionAddress(session=FREE)) as seat:
-        for method, params in (("cron.add", job), ("cron.run", {"id": made}), ("cron.remove", {"id": made})):
+    job_id = server.ask("cron.add", **job | {"enabled": False})["id"]
+    result = server.mcp("tools/call", quote(FREE), name="cron", arguments={"action": "add", "job": job})["result"]
+    assert result["isError"] and f"{kind} jobs are made by operators" in result["content"][0]["text"]
+    with tool_client(server, SessionAddress(session=FREE)) as client:
+        for method, params in (("cron.add", job), ("cron.run", {"id": job_id}), ("cron.remove", {"id": job_id})):
             with pytest.raises(Refused, match="by operators"):
-                seat.ask(method, **params)
-    server.ask("cron.remove", id=made)
+                client.ask(method, **params)
+    server.ask("cron.remove", id=job_id)
 
 
 @pytest.mark.parametrize("session", [GROUP, MODELLED, FREE])
 def test_a_sessions_model_is_not_chosen_there_while_rules_go_by_provider(server: World, session: str) -> None:
-    asked = {"sessionKey": MODELLED, "model": "a/one"}
-    told = server.mcp("tools/call", quote(session), name="session_status", arguments=asked)["result"]
-    assert told["isError"] and "byProvider" in told["content"][0]["text"], told
+    arguments = {"sessionKey": MODELLED, "model": "a/one"}
+    result = server.mcp("tools/call", quote(session), name="session_status", arguments=arguments)["result"]
+    assert result["isError"] and "byProvider" in result["content"][0]["text"], result
     assert server.ask("sessions.describe", key=MODELLED)["session"]["model"] == "b/two"
 
 
 def test_a_job_planned_in_a_session_is_that_sessions(server: World) -> None:
-    with seated(server, SessionAddress(session=FREE)) as seat:
-        job = seat.ask("cron.add", **planned())
+    with tool_client(server, SessionAddress(session=FREE)) as client:
+        job = client.ask("cron.add", **planned())
     assert job["sessionKey"] == FREE
     assert server.ask("cron.add", **planned()).get("sessionKey") is None

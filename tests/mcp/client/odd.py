@@ -17,7 +17,7 @@ TOOLS = ["echo", "die", "hang", "huge", "too_long", "pid", "env", "more", "ask",
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 cancelled: list[Any] = []
-asked: dict[Any, Any] = {}
+pending: dict[Any, Any] = {}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # 
             send_text(id, "ok")
         case "ask":
             schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-            asked[f"q{id}"] = id
+            pending[f"q{id}"] = id
             send(
                 {
                     "id": f"q{id}",
@@ -75,8 +75,8 @@ def call(id: Any, name: str, arguments: dict[str, Any], token: Any) -> None:  # 
 
 def serve(message: dict[str, Any]) -> None:
     id, method, params = message.get("id"), message.get("method"), message.get("params", {})
-    if method is None and id in asked:
-        send_text(asked.pop(id), json.dumps(message.get("result", message.get("error"))))
+    if method is None and id in pending:
+        send_text(pending.pop(id), json.dumps(message.get("result", message.get("error"))))
     elif method == "initialize":
         info = {"name": "odd", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}

@@ -175,10 +175,10 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
 def test_a_long_description_is_cut_between_words_and_marked(mcp: Shell) -> None:
     mcp("add", "agent", "--env", f"OPENCLAW_STATE_DIR={mcp.file.parent}", "--", OPENCLAW, "mcp-server")
 
-    shown = mcp("tools").stdout
+    output = mcp("tools").stdout
 
-    assert shown.startswith("agent__order_openclaw  Send a message to OpenClaw")
-    assert shown.endswith("as if typed by a …\n")
+    assert output.startswith("agent__order_openclaw  Send a message to OpenClaw")
+    assert output.endswith("as if typed by a …\n")
 
 
 @pytest.mark.parametrize(

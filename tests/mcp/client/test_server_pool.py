@@ -176,20 +176,20 @@ def test_leaving_the_roster_while_a_server_starts_ends_it() -> None:
     run(scene())
 
 
-def test_a_changed_config_ends_who_left_starts_nobody_and_leaves_the_others_alone() -> None:
+def test_a_changed_config_ends_removed_servers_starts_none_and_leaves_the_others_alone() -> None:
     async def scene() -> None:
         async with McpServerPool({"kept": odd(), "left": odd(), "other": odd()}) as roster:
             assert await roster.start() == {}
-            kept, left = roster.find("kept"), roster.find("left")
-            before = text(await call(kept, "pid"))
+            unchanged, left = roster.find("kept"), roster.find("left")
+            before = text(await call(unchanged, "pid"))
             left_pid = int(text(await call(left, "pid")))
 
             await roster.reconfigure({"kept": odd(), "other": odd(requestTimeoutMs=5000), "fresh": odd(), "bad": 5})
 
             assert roster.sources().keys() == {"mcp/kept", "mcp/other", "mcp/fresh"}
             assert roster.errors.keys() == {"bad"}
-            assert roster.find("kept") is kept
-            assert text(await call(kept, "pid")) == before
+            assert roster.find("kept") is unchanged
+            assert text(await call(unchanged, "pid")) == before
             assert not alive(left_pid)
             assert not roster.find("other").is_connected
             with pytest.raises(ToolUnavailable, match="left was stopped"):

@@ -59,16 +59,16 @@ def test_every_page_of_a_list_is_fetched_and_tools_carry_their_server_s_name() -
     run(scene())
 
 
-def test_a_changed_list_rings_and_the_new_tool_can_be_called() -> None:
+def test_a_changed_list_is_announced_and_the_new_tool_can_be_called() -> None:
     async def scene() -> None:
         async with McpServerPool({"odd": odd()}) as roster:
             server = roster.find("odd")
             await server.start()
-            rung = asyncio.Event()
-            server.changed.connect(lambda _: rung.set())
+            changed = asyncio.Event()
+            server.changed.connect(lambda _: changed.set())
 
             await call(server, "more", {"name": "fresh"})
-            await rung.wait()
+            await changed.wait()
 
             assert "odd__fresh" in [spec.name for spec in server.specs()]
             with pytest.raises(ToolError, match="Unknown tool: fresh"):
@@ -83,14 +83,14 @@ def test_changes_and_progress_of_either_era_come_over_a_pipe(era: str) -> None:
         async with McpServerPool({"all": {**EVERYTHING, "protocol": era}}) as roster:
             server = roster.find("all")
             client = await server.start()
-            rung = asyncio.Event()
-            client.changed.connect(lambda _: rung.set())
+            changed = asyncio.Event()
+            client.changed.connect(lambda _: changed.set())
             person = Person()
 
             await call(server, "test_trigger_tool_change")
             await call(server, "test_tool_with_progress", line=person)
 
-            await rung.wait()
+            await changed.wait()
             assert person.steps == [0, 50, 100]
 
     run(scene())
@@ -289,11 +289,11 @@ def test_a_server_sees_only_the_environment_it_is_given(monkeypatch: pytest.Monk
             server = roster.find("odd")
             await server.start()
 
-            seen = json.loads(text(await call(server, "env")))
+            variables = json.loads(text(await call(server, "env")))
 
-            assert seen["GIVEN"] == "filled in"
-            assert seen["PATH"] == os.environ["PATH"]
-            assert "OPENCLAW_GATEWAY_TOKEN" not in seen
+            assert variables["GIVEN"] == "filled in"
+            assert variables["PATH"] == os.environ["PATH"]
+            assert "OPENCLAW_GATEWAY_TOKEN" not in variables
 
     run(scene())
 

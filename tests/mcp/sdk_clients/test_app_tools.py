@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parent / "typescript" / "proxy.mjs"
 
 
 @asynccontextmanager
-async def lent() -> AsyncIterator[tuple[Proxy, str, App]]:
+async def open_app() -> AsyncIterator[tuple[Proxy, str, App]]:
     async with proxy() as at:
         id = (await at.create())["mcpSessionId"]
         async with at.app(id) as app:
@@ -52,7 +52,7 @@ def test_the_python_client_at_a_session_url(mode: str) -> None:
     async def main() -> None:
         async with (
             asyncio.timeout(WAIT),
-            lent() as (at, id, app),
+            open_app() as (at, id, app),
             Client(f"{at.address}/v1/mcp/{id}", mode=mode) as client,
         ):
             await visit(client, app)
@@ -63,7 +63,7 @@ def test_the_python_client_at_a_session_url(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_python_client_over_stdio(mode: str) -> None:
     async def main() -> None:
-        async with asyncio.timeout(WAIT), lent() as (at, id, app):
+        async with asyncio.timeout(WAIT), open_app() as (at, id, app):
             words = ["proxy", "--stdio", "--session", id, "--proxy-base-url", at.address]
             server = StdioServerParameters(command=OPENCLAW, args=words)
             async with Client(stdio_client(server), mode=mode) as client:
@@ -77,7 +77,7 @@ def test_the_typescript_client(way: str) -> None:
     node, sdk = need_node(), need_npm("@modelcontextprotocol/sdk")
 
     async def main() -> None:
-        async with asyncio.timeout(WAIT), lent() as (at, id, app):
+        async with asyncio.timeout(WAIT), open_app() as (at, id, app):
             where = [f"{at.address}/v1/mcp/{id}"] if way == "path" else [f"{at.address}/v1/mcp", id]
             child = await asyncio.create_subprocess_exec(
                 node, str(SCRIPT), str(sdk), *where, stdout=asyncio.subprocess.PIPE, cwd=ROOT
@@ -85,10 +85,10 @@ def test_the_typescript_client(way: str) -> None:
             assert child.stdout is not None
             held = await app.holding()
             await app.say(type="progress", request_id=held["request_id"], progress=1)
-            seen = json.loads(await child.stdout.readline())
-            assert seen["tools"] == ["echo_text", "hold"]
-            assert seen["said"] == {"echoed_text": "from TypeScript"}
-            assert (seen["wrong"], seen["steps"], seen["ending"]) == (True, [1], "cancelled")
+            report = json.loads(await child.stdout.readline())
+            assert report["tools"] == ["echo_text", "hold"]
+            assert report["said"] == {"echoed_text": "from TypeScript"}
+            assert (report["wrong"], report["steps"], report["ending"]) == (True, [1], "cancelled")
             if way == "path":  # by header the client has no name of its own to cancel under
                 assert await soon(app.cancelled.get()) == held["request_id"]
             await app.say(type="update_tools", tools=[{"name": "fresh"}])

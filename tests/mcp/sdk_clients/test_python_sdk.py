@@ -39,13 +39,13 @@ async def tour(client: Client) -> dict[str, Any]:
     }
 
 
-def check(seen: dict[str, Any]) -> None:
-    assert {"greet", "test_simple_text"} <= seen["tools"]
-    assert seen["said"] == "Hello, Ada!"
-    assert seen["wrong"] is True
-    assert seen["picture"] == "image"
-    assert "static text" in seen["resource"]
-    assert "arg1='1'" in seen["prompt"]
+def check(report: dict[str, Any]) -> None:
+    assert {"greet", "test_simple_text"} <= report["tools"]
+    assert report["said"] == "Hello, Ada!"
+    assert report["wrong"] is True
+    assert report["picture"] == "image"
+    assert "static text" in report["resource"]
+    assert "arg1='1'" in report["prompt"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -85,17 +85,17 @@ def test_the_installed_command(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_progress_reaches_the_client(address: str, mode: str) -> None:
-    seen: list[float] = []
+    values: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        seen.append(progress)
+        values.append(progress)
 
     async def visit() -> None:
         async with asyncio.timeout(WAIT), Client(address, mode=mode) as client:
             await client.call_tool("test_tool_with_progress", {}, progress_callback=on_progress)
 
     asyncio.run(visit())
-    assert seen == [0, 50, 100]
+    assert values == [0, 50, 100]
 
 
 @pytest.mark.parametrize("mode", MODES)

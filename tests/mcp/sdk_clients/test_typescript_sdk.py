@@ -15,19 +15,19 @@ STDIO = [sys.executable, "-m", "tests.mcp.server.everything_stdio"]
 
 
 def run(*words: str) -> Any:
-    done = subprocess.run([need_node(), *words], capture_output=True, text=True, timeout=WAIT, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = subprocess.run([need_node(), *words], capture_output=True, text=True, timeout=WAIT, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
-def check(seen: Any) -> None:
-    assert "greet" in seen["tools"]
-    assert seen["said"] == "Hello, Ada!"
-    assert seen["wrong"] is True
-    assert "ada" in seen["asked"]
-    assert seen["progress"] == [0, 50, 100]
-    assert "static text" in seen["resource"]
-    assert "simple prompt" in seen["prompt"]
+def check(report: Any) -> None:
+    assert "greet" in report["tools"]
+    assert report["said"] == "Hello, Ada!"
+    assert report["wrong"] is True
+    assert "ada" in report["asked"]
+    assert report["progress"] == [0, 50, 100]
+    assert "static text" in report["resource"]
+    assert "simple prompt" in report["prompt"]
 
 
 def test_the_typescript_client_over_http() -> None:

@@ -1,4 +1,4 @@
-"""The opening answers are the real server's own, whoever gives them."""
+"""The opening answers are the real server's own, whichever process gives them."""
 
 import asyncio
 import json
@@ -78,9 +78,9 @@ def test_every_opening_answer_is_one_the_real_server_would_give(message: dict[st
         return
     read = jsonrpc.decode_message(line)
     assert isinstance(read, JsonRpcRequest), "the boot path answered what the real server would refuse"
-    got = json.loads(reply)
-    assert got["id"] == read.id
-    assert got["result"] == real(read.method, read.params)
+    reply_json = json.loads(reply)
+    assert reply_json["id"] == read.id
+    assert reply_json["result"] == real(read.method, read.params)
     assert introduced == (read.params if read.method == "initialize" else None)
 
 
@@ -104,7 +104,7 @@ def test_the_first_answer_comes_before_anything_heavy_is_imported() -> None:
         "print(sorted({'asyncio', 'msgspec', 'typing', 'dataclasses', 'logging', 'jsonschema_rs'} & set(sys.modules)))"
     )
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(ROOT / 'src')]!r}; {code}"],
         capture_output=True,
         text=True,
@@ -112,7 +112,7 @@ def test_the_first_answer_comes_before_anything_heavy_is_imported() -> None:
         check=True,
     )
 
-    assert done.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_stdio_server_never_imports_what_it_does_not_need() -> None:
@@ -122,9 +122,9 @@ def test_a_stdio_server_never_imports_what_it_does_not_need() -> None:
         " & set(sys.modules)))"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
 
-    assert done.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"
 
 
 def test_the_client_introduced_during_the_opening_is_known_to_the_real_server() -> None:
@@ -134,7 +134,7 @@ def test_the_client_introduced_during_the_opening_is_known_to_the_real_server() 
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "x"}}},
     ]
 
-    done = subprocess.run(
+    process = subprocess.run(
         [OPENCLAW, "echo"],
         input="".join(json.dumps(message) + "\n" for message in fed),
         capture_output=True,
@@ -143,6 +143,6 @@ def test_the_client_introduced_during_the_opening_is_known_to_the_real_server() 
         check=True,
     )
 
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[0]["result"]["protocolVersion"] == "2025-06-18"

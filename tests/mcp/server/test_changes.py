@@ -1,4 +1,4 @@
-"""Whoever wants to hear of changes does, in its era's way, and nobody else."""
+"""A client that subscribes to changes is notified, in its era's way, and no other client is."""
 
 import asyncio
 from collections.abc import Sequence

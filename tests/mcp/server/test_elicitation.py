@@ -29,7 +29,7 @@ def stateless(capabilities: Json = ASKS, caller: Caller = LOCAL_CALLER) -> Conve
     return Conversation(serving(Tools(greet=greet)), capabilities=capabilities, caller=caller)
 
 
-async def asked(client: Conversation) -> Any:
+async def ask_name(client: Conversation) -> Any:
     result = await client.call("greet")
     assert result["resultType"] == "input_required"
     return result
@@ -38,7 +38,7 @@ async def asked(client: Conversation) -> Any:
 def test_a_tool_asks_in_rounds_and_the_state_remembers_earlier_answers() -> None:
     async def talk() -> Any:
         client = stateless()
-        one = await asked(client)
+        one = await ask_name(client)
         assert one["inputRequests"]["name"]["method"] == "elicitation/create"
         two = await client.call("greet", inputResponses={"name": accept(name="Ada")}, requestState=one["requestState"])
         assert two["inputRequests"].keys() == {"town"}
@@ -61,7 +61,7 @@ def refused(change: Any) -> str:
 
     async def talk() -> str:
         client = stateless()
-        state = (await asked(client))["requestState"]
+        state = (await ask_name(client))["requestState"]
         with pytest.raises(JsonRpcError) as error:
             await change(client, state)
         assert error.value.code == jsonrpc.INVALID_PARAMS
@@ -175,14 +175,14 @@ def test_a_handshake_client_that_refuses_the_question_fails_the_call() -> None:
 
 
 def test_a_form_may_be_asked_of_an_old_client_and_a_url_only_of_one_that_says_so() -> None:
-    seen: dict[str, bool] = {}
+    supported: dict[str, bool] = {}
 
     async def work(call: ToolCall) -> ToolResult:
-        seen["form"] = call.context.can_ask("elicitation", "form")
-        seen["url"] = call.context.can_ask("elicitation", "url")
+        supported["form"] = call.context.can_ask("elicitation", "form")
+        supported["url"] = call.context.can_ask("elicitation", "url")
         return text_result("ok")
 
     asyncio.run(Conversation(serving(Tools(work=work)), capabilities={"elicitation": {}}).call("work"))
-    assert seen == {"form": True, "url": False}
+    assert supported == {"form": True, "url": False}
     asyncio.run(Conversation(serving(Tools(work=work)), capabilities={"elicitation": {"url": {}}}).call("work"))
-    assert seen["url"] is True
+    assert supported["url"] is True

@@ -311,11 +311,11 @@ def test_a_listen_stream_tells_of_changes(address: str) -> None:
 
 def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        server, kept = (
+        server, registry = (
             McpServer(McpServerInfo(name="t", version="1"), ToolDispatcher(ToolRegistry({}))),
             sessions.McpSessions(),
         )
-        session = kept.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
+        session = registry.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
         for _ in range(2):
             stream = session.open_listen_stream()
             stream.append(b"x" * 100)
@@ -324,11 +324,11 @@ def test_idle_sessions_and_old_answers_are_let_go(monkeypatch: pytest.MonkeyPatc
         assert session.resume("2_0")
         with pytest.raises(HttpRefusal, match="can't be resumed"):
             session.resume("1_0")
-        assert kept.find(session.id, LOCAL_CALLER) is session
+        assert registry.find(session.id, LOCAL_CALLER) is session
         monkeypatch.setattr(sessions, "IDLE", -1.0)
-        kept.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
+        registry.create(read_initialize({"protocolVersion": "2025-11-25"}), LOCAL_CALLER, server)
         with pytest.raises(HttpRefusal, match="session not found"):
-            kept.find(session.id, LOCAL_CALLER)
+            registry.find(session.id, LOCAL_CALLER)
 
     monkeypatch.setattr(sessions, "MAX_STORED", 10)
     asyncio.run(main())

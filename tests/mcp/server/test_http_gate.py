@@ -21,8 +21,8 @@ class Visit:
     """One HTTP request to an endpoint in this process, and what came back."""
 
     def __init__(self, endpoint: McpHttp, body: bytes, *, peer: str = "127.0.0.1", **headers: str) -> None:
-        given = {"host": "localhost", "content-type": "application/json", **headers}
-        listed = [(key.replace("_", "-").encode(), value.encode()) for key, value in given.items()]
+        all_headers = {"host": "localhost", "content-type": "application/json", **headers}
+        listed = [(key.replace("_", "-").encode(), value.encode()) for key, value in all_headers.items()]
         self._scope = {"type": "http", "method": "POST", "path": "/", "headers": listed, "client": (peer, 1)}
         self._endpoint = endpoint
         self._body: bytes | None = body
@@ -97,16 +97,16 @@ def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not() -> None
 
 def test_a_surface_serves_so_many_at_once_and_no_more() -> None:
     async def visits() -> tuple[int, int]:
-        begun, go = asyncio.Event(), asyncio.Event()
+        started, go = asyncio.Event(), asyncio.Event()
 
         async def wait(call: ToolCall) -> ToolResult:
-            begun.set()
+            started.set()
             await go.wait()
             return text_result("done")
 
         endpoint = McpHttp(serving(Tools(wait=wait)), access_rules=HttpAccessRules(max_concurrent=1))
         first = asyncio.ensure_future(Visit(endpoint, CALL % b"wait").make())
-        await begun.wait()
+        await started.wait()
         second = await Visit(endpoint, PING).make()
         assert second.headers[b"retry-after"] == b"1"
         go.set()
@@ -145,12 +145,12 @@ def test_a_released_slot_is_given_to_a_waiting_request_and_none_is_lost_to_one_t
         await waiting
         assert not slots.try_acquire()
 
-        handed = asyncio.ensure_future(slots.acquire())
+        waiter = asyncio.ensure_future(slots.acquire())
         await asyncio.sleep(0)
         slots.release()
-        handed.cancel()  # as it is handed the place
-        await asyncio.wait((handed,))
-        assert handed.cancelled()
+        waiter.cancel()  # as it is handed the place
+        await asyncio.wait((waiter,))
+        assert waiter.cancelled()
         assert slots.try_acquire()
 
         for _ in range(3):

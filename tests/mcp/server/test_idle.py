@@ -1,4 +1,4 @@
-"""Connections nobody uses are closed; one that is used, or is being answered, is not."""
+"""Unused connections are closed; one that is used, or is being answered, is not."""
 
 import asyncio
 import json

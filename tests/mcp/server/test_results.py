@@ -55,9 +55,9 @@ class Danger:
         return Conversation(self.server, capabilities=capabilities, caller=caller)
 
     async def state(self, **arguments: Any) -> str:
-        asked = await self.client().call("act", arguments)
-        assert asked["resultType"] == "input_required"
-        return str(asked["requestState"])
+        result = await self.client().call("act", arguments)
+        assert result["resultType"] == "input_required"
+        return str(result["requestState"])
 
 
 async def attempted(danger: Danger, *, caller: Caller = LOCAL_CALLER, tool: str = "act", **params: Any) -> str:
@@ -309,8 +309,8 @@ def test_a_task_does_not_take_answers_its_call_came_with() -> None:
 
     async def talk() -> Any:
         client = danger.client(POLLS)
-        made = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS)
-        return await settled(client, made["taskId"])
+        task = await client.call("act", {"x": 1}, inputResponses=UNASKED_ANSWERS)
+        return await settled(client, task["taskId"])
 
     assert asyncio.run(talk())["status"] == "input_required"
     assert danger.done == []

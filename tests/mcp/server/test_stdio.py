@@ -60,9 +60,9 @@ def test_requests_piped_in_at_once_are_all_answered_before_the_exit() -> None:
     lines = [{"jsonrpc": "2.0", "id": n, "method": "tools/list"} for n in range(50)]
     fed = "\n".join(map(json.dumps, lines))  # no newline at the end: the last line still counts
 
-    done = subprocess.run([OPENCLAW, "echo"], input=fed, capture_output=True, text=True, timeout=30, check=True)
+    result = subprocess.run([OPENCLAW, "echo"], input=fed, capture_output=True, text=True, timeout=30, check=True)
 
-    assert sorted(json.loads(line)["id"] for line in done.stdout.splitlines()) == list(range(50))
+    assert sorted(json.loads(line)["id"] for line in result.stdout.splitlines()) == list(range(50))
 
 
 def test_input_and_output_may_be_files(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_the_server_ends_when_its_client_is_gone() -> None:
         assert server.child.stdout is not None
         server.child.stdout.close()
         server.child.stdin.close()
-        begun = time.monotonic()
+        start = time.monotonic()
         server.child.wait(10)
-        assert time.monotonic() - begun < 5, "nobody could read the answer, so nothing was worth waiting for"
+        assert time.monotonic() - start < 5, "no client could read the answer, so nothing was worth waiting for"
 
 
 def test_a_terminal_interrupt_before_any_input_ends_quietly() -> None:

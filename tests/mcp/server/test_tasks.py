@@ -39,10 +39,10 @@ def ended(task: Any) -> bool:
 def outcome(work: Any) -> Any:
     async def talk() -> Any:
         client = Conversation(long_tool(work), capabilities=POLLS)
-        made = await client.call("long")
-        assert made["resultType"] == "task"
-        assert made["status"] == "working"
-        return await until(client, made["taskId"], ended)
+        task = await client.call("long")
+        assert task["resultType"] == "task"
+        assert task["status"] == "working"
+        return await until(client, task["taskId"], ended)
 
     return asyncio.run(talk())
 

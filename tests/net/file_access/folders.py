@@ -52,9 +52,9 @@ class Ground:
         (work / "sub" / ".hidden").symlink_to("../plan.txt")
         (work / "pretty").symlink_to(".git")
         os.mkfifo(work / "pipe")
-        with socket.socket(socket.AF_UNIX) as door:
+        with socket.socket(socket.AF_UNIX) as listener:
             here = os.open(work, os.O_RDONLY)
-            door.bind(f"/proc/self/fd/{here}/socket")  # a path that is short enough, wherever the tests are
+            listener.bind(f"/proc/self/fd/{here}/socket")  # a path that is short enough, wherever the tests are
             os.close(here)
 
     def mine(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Ground:
         }
 
     def secrets(self) -> dict[str, str]:
-        """Ways to name what belongs to the gateway itself: these go out to nobody."""
+        """Ways to name what belongs to the gateway itself: these are sent to no caller."""
         work, token = self.work, self.token
         return {
             "token": str(token),
@@ -100,7 +100,7 @@ class Ground:
         }
 
     def not_mine(self) -> dict[str, str]:
-        """Ways to name other files: these go out to nobody who asks as an agent for a stranger."""
+        """Ways to name other files: these are not sent for an agent that acts for a stranger."""
         work, outside = self.work, self.outside
         climb = "../" * 30
         return {

@@ -17,8 +17,8 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 def main() -> None:
     places, results, args = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     sys.stdin.read()
-    given = args[args.index("--mcp-config") + 1]
-    text = given if given.lstrip().startswith("{") else Path(given).read_text()
+    config = args[args.index("--mcp-config") + 1]
+    text = config if config.lstrip().startswith("{") else Path(config).read_text()
     entry = json.loads(text)["mcpServers"]["remoteclaw"]
     child = subprocess.Popen([entry["command"], *entry["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     answer(child, 0, "initialize", HELLO)
@@ -37,16 +37,16 @@ def main() -> None:
     assert child.stdin is not None
     child.stdin.close()
     child.wait()
-    shown = f"Here it is.\nMEDIA:{places[0]}\n![it](file://{places[0]})\n[[media:{places[0]}]]"
+    reply = f"Here it is.\nMEDIA:{places[0]}\n![it](file://{places[0]})\n[[media:{places[0]}]]"
     say(type="system", subtype="init", session_id="s-1", model="claude-x", mcp_servers=[])
-    say(type="result", subtype="success", is_error=False, result=shown, session_id="s-1")
+    say(type="result", subtype="success", is_error=False, result=reply, session_id="s-1")
 
 
 def conversation(entry: Any) -> Any:
     """Where the run came from, as its server is given; `room` of the local channel for one that came from nowhere."""
     lines = Path(entry["args"][2]).read_text().splitlines()
-    given = dict(line.removeprefix("export REMOTECLAW_").split("=", 1) for line in lines)
-    return {"target": given.get("TO", "room").strip("'"), "channel": given.get("CHANNEL", "local").strip("'")}
+    variables = dict(line.removeprefix("export REMOTECLAW_").split("=", 1) for line in lines)
+    return {"target": variables.get("TO", "room").strip("'"), "channel": variables.get("CHANNEL", "local").strip("'")}
 
 
 def answer(child: "subprocess.Popen[bytes]", id: object, method: str, params: Any) -> Any:

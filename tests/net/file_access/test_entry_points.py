@@ -1,4 +1,4 @@
-"""Every way to have a file sent, on a running gateway: what may not leave does not, whoever asks and however."""
+"""Every way to have a file sent, on a running gateway: what may not leave does not, for any caller, however it asks."""
 
 import asyncio
 import base64
@@ -39,8 +39,8 @@ class Setup:
         self.served = served
 
     async def grant(self, other: GatewayClient, *, owner: bool, session: str = "agent:main:main", **more: str) -> str:
-        asked = {"sessionKey": session, "channel": "local", "to": CHAT, "senderIsOwner": owner, **more}
-        return str((await other.call("attach.grant", asked))["token"])
+        params = {"sessionKey": session, "channel": "local", "to": CHAT, "senderIsOwner": owner, **more}
+        return str((await other.call("attach.grant", params))["token"])
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +94,11 @@ async def by_rpc(url: str, token: str, entry_point: str) -> AsyncIterator[Send]:
 
         async def send(place: str) -> bool:
             method, params = RPC[entry_point](place)
-            given = {"channel": "local", "idempotencyKey": str(uuid.uuid4()), **params}
+            sent_params = {"channel": "local", "idempotencyKey": str(uuid.uuid4()), **params}
             if method == "tools.invoke":
-                given = params
+                sent_params = params
             try:
-                answer = await client.call(method, json.loads(json.dumps(given)), within=gateways.WAIT)
+                answer = await client.call(method, json.loads(json.dumps(sent_params)), within=gateways.WAIT)
             except (RpcError, UnicodeEncodeError):
                 return False
             payload = answer.get("payload", answer)
@@ -117,15 +117,15 @@ async def by_tool(url: str, token: str, tool: str, folder: Path, *, owner: bool 
     async with official(env) as client:
 
         async def send(place: str) -> bool:
-            given = {"target": CHAT, name: place} | ({"message": "x"} if tool == "message_send" else {})
+            arguments = {"target": CHAT, name: place} | ({"message": "x"} if tool == "message_send" else {})
             if "\ud800" in place:
                 return False  # this client can't write it
-            return not (await client.call_tool(tool, given)).is_error
+            return not (await client.call_tool(tool, arguments)).is_error
 
         yield send
 
 
-async def carried(other: GatewayClient) -> list[bytes]:
+async def sent_files(other: GatewayClient) -> list[bytes]:
     """What lies in the conversations by now, file by file."""
     found: list[bytes] = []
     for conversation in (CHAT, "side"):
@@ -143,7 +143,7 @@ async def carried(other: GatewayClient) -> list[bytes]:
 async def tried(other: GatewayClient, send: Send, places: dict[str, str]) -> tuple[list[str], list[bytes]]:
     """Of these, what was taken for sent; and what was sent."""
     took = [name for name, place in places.items() if await send(place)]
-    return took, await carried(other)
+    return took, await sent_files(other)
 
 
 async def judged(other: GatewayClient, send: Send, ground: Ground, refused: dict[str, str]) -> None:
@@ -206,7 +206,7 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(setup: Se
                 for place in ("plan.txt", f"{project}/plan.txt", f"{ground.work}/plan.txt"):
                     assert await send(place)
                 assert not await send("link.txt")
-            assert await carried(other) == [PLAN.encode()] * 3
+            assert await sent_files(other) == [PLAN.encode()] * 3
             for folder in ("project", "~", ""):
                 with pytest.raises(RpcError):
                     await setup.grant(other, owner=False, folder=folder)
@@ -217,7 +217,7 @@ def test_a_grant_for_an_agent_in_a_folder_of_its_own_opens_that_folder(setup: Se
     asyncio.run(work())
 
 
-# ---- for everybody ---------------------------------------------------------------------------------------------------
+# ---- for every caller ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry_point", RPC)
@@ -256,7 +256,7 @@ def test_the_owners_cli_agent_sends_nothing_of_the_gateways_own(setup: Setup, tm
 def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
     setup: Setup, tmp_path: Path, where: str
 ) -> None:
-    """With the gateway's token; unless nobody chose that folder, because it is the home or holds it."""
+    """With the gateway's token; unless the folder was not chosen, because it is the home or holds it."""
     project, home = tmp_path / "project", {"project": "home", "home": "project", "above the home": "project/sub"}
     own = Ground(project)
     own.token.write_text("another gateway's")
@@ -286,10 +286,10 @@ def test_a_persons_own_client_sends_files_of_the_project_it_was_started_in(
             McpClient(stdio_client(parameters)) as client,
         ):
             for place in (*mine, *never):
-                given = {"target": CHAT, "file": str(place)}
-                result = await client.call_tool("message_send_attachment", given)
+                arguments = {"target": CHAT, "file": str(place)}
+                result = await client.call_tool("message_send_attachment", arguments)
                 assert result.is_error == (place not in mine or where != "project"), (place, result)
-            assert await carried(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
+            assert await sent_files(other) == ([PLAN.encode()] * len(mine) if where == "project" else [])
 
     asyncio.run(work())
 
@@ -340,9 +340,9 @@ def test_a_message_to_an_agent_carries_bytes_and_no_path(setup: Setup, form: Cal
                     {"url": place},
                     {"filePath": place, "mimeType": "a/b"},
                 ):
-                    given = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
+                    message_params = {**text, **more, "idempotencyKey": f"{method}{file}", "attachments": [file]}
                     with pytest.raises(RpcError):
-                        await other.call(method, given)
+                        await other.call(method, message_params)
             claims = await other.call("local.send", {"conversation": "words", "text": place})
             await other.call("agent.wait", {"runId": claims["runId"], "timeoutMs": 30_000})
             read = await other.call("local.read", {"conversation": "words"})

@@ -29,11 +29,11 @@ RACE = 1.5  # seconds of each race: one that reads what it judged by name loses 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
-    made = Ground(tmp_path)
-    made.configure()
-    made.token.write_text(TOKEN)
-    made.plant()
-    return made
+    prepared = Ground(tmp_path)
+    prepared.configure()
+    prepared.token.write_text(TOKEN)
+    prepared.plant()
+    return prepared
 
 
 def rules(ground: Ground, **config: object) -> FileRules:
@@ -44,7 +44,7 @@ def rules(ground: Ground, **config: object) -> FileRules:
     return FileRules(state=ground.state, roster=lambda: roster, snapshot=lambda: snapshot, token=TOKEN)
 
 
-def got(place: str, access: FileAccess) -> bytes | None:
+def read_or_none(place: str, access: FileAccess) -> bytes | None:
     try:
         return read_file(place, access, max_bytes=MOST).data
     except FileRefused as exc:
@@ -56,33 +56,33 @@ def got(place: str, access: FileAccess) -> bytes | None:
 @pytest.mark.parametrize("asker", [STRANGER, OWNER, OPERATOR, ActionContext(agent="main")])
 def test_files_of_the_workspace_may_leave(ground: Ground, asker: ActionContext) -> None:
     access = rules(ground).access_for(asker)
-    read = {name: got(place, access) for name, place in ground.mine().items()}
+    read = {name: read_or_none(place, access) for name, place in ground.mine().items()}
     assert read == dict.fromkeys(ground.mine(), PLAN.encode())
 
 
 def test_nothing_else_leaves_for_a_stranger(ground: Ground) -> None:
     access = rules(ground).access_for(STRANGER)
-    assert {name: data for name, place in ground.refused().items() if (data := got(place, access))} == {}
+    assert {name: data for name, place in ground.refused().items() if (data := read_or_none(place, access))} == {}
 
 
 @pytest.mark.parametrize("asker", [OWNER, OPERATOR, ActionContext(agent="main"), ActionContext()])
 def test_what_is_the_gateways_own_is_never_sent(ground: Ground, asker: ActionContext) -> None:
     access = rules(ground).access_for(asker)
-    assert {name: data for name, place in ground.secrets().items() if (data := got(place, access))} == {}
+    assert {name: data for name, place in ground.secrets().items() if (data := read_or_none(place, access))} == {}
 
 
 def test_the_owner_may_send_from_every_workspace_and_hidden_files_of_it(ground: Ground) -> None:
     access = rules(ground).access_for(OWNER)
     for name in ("another agent's", "hidden", "hidden folder"):
-        assert got(ground.not_mine()[name], access) == SECRET.encode(), name
+        assert read_or_none(ground.not_mine()[name], access) == SECRET.encode(), name
     outside = {name: place for name, place in ground.not_mine().items() if "outside" in name}
-    assert {name: data for name, place in outside.items() if (data := got(place, access))} == {}
+    assert {name: data for name, place in outside.items() if (data := read_or_none(place, access))} == {}
 
 
 def test_whoever_asks_for_no_agent_known_has_no_workspace(ground: Ground) -> None:
     access = rules(ground).access_for(ActionContext(bound=True, agent="nobody"))
     assert access.folders == ()
-    assert got(f"{ground.work}/plan.txt", access) is None
+    assert read_or_none(f"{ground.work}/plan.txt", access) is None
     assert read_file(f"{ground.state}/media/plan.txt", access, max_bytes=MOST).data == PLAN.encode()
     with pytest.raises(FileOutside, match="no folder only"):
         read_file("plan.txt", FileAccess(), max_bytes=MOST)
@@ -140,10 +140,10 @@ def test_a_file_is_of_the_nearest_folder_it_may_be_sent_from(ground: Ground) -> 
     """Relative paths begin at the first folder, and a folder that is named may itself be hidden."""
     for folders in ((ground.work, ground.work / ".git"), (ground.work / ".git", ground.work)):
         access = FileAccess(folders=folders)
-        assert got(f"{ground.work}/.git/config", access) == SECRET.encode()
-        assert got(f"{ground.work}/.env", access) is None
-        assert got("config", access) == (None if folders[0] == ground.work else SECRET.encode())
-        assert got("plan.txt", access) == (None if folders[0] != ground.work else PLAN.encode())
+        assert read_or_none(f"{ground.work}/.git/config", access) == SECRET.encode()
+        assert read_or_none(f"{ground.work}/.env", access) is None
+        assert read_or_none("config", access) == (None if folders[0] == ground.work else SECRET.encode())
+        assert read_or_none("plan.txt", access) == (None if folders[0] != ground.work else PLAN.encode())
     found = read_file("sub/deep plan.txt", FileAccess(folders=(ground.work,)), max_bytes=MOST)
     assert (found.name, found.path) == ("deep plan.txt", ground.work / "sub" / "deep plan.txt")
 
@@ -153,13 +153,13 @@ def test_a_file_is_of_the_nearest_folder_it_may_be_sent_from(ground: Ground) -> 
 
 def test_a_folder_to_send_from_that_is_a_secret_or_a_state_directory_is_none(ground: Ground) -> None:
     sub = ground.work / "sub"
-    assert got("deep plan.txt", FileAccess(folders=(sub,), secrets=(sub,))) is None
+    assert read_or_none("deep plan.txt", FileAccess(folders=(sub,), secrets=(sub,))) is None
     for secret in (sub, sub / "deep plan.txt", sub / "not there"):
-        left = got("sub/deep plan.txt", FileAccess(folders=(ground.work,), secrets=(secret, ground.state)))
+        left = read_or_none("sub/deep plan.txt", FileAccess(folders=(ground.work,), secrets=(secret, ground.state)))
         assert left == (PLAN.encode() if secret.name == "not there" else None)
-    assert got("openclaw.json", FileAccess(folders=(ground.state,))) is None
+    assert read_or_none("openclaw.json", FileAccess(folders=(ground.state,))) is None
     (sub / "gateway-token.txt").symlink_to("not there")  # whatever it is: a gateway's folder has this name in it
-    assert got("sub/deep plan.txt", FileAccess(folders=(ground.work,))) is None
+    assert read_or_none("sub/deep plan.txt", FileAccess(folders=(ground.work,))) is None
 
 
 def test_the_state_directory_inside_a_workspace_stays_closed(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_the_state_directory_inside_a_workspace_stays_closed(tmp_path: Path) -> 
     ground.work = tmp_path  # the state directory and all the rest lie in it
     for asker in (STRANGER, OWNER, OPERATOR):
         access = rules(ground).access_for(asker)
-        assert got(str(ground.outside), access) == SECRET.encode()
+        assert read_or_none(str(ground.outside), access) == SECRET.encode()
         for place in ("state/openclaw.json", "state/gateway-token.txt", "./vault/../state/openclaw.json"):
-            assert got(place, access) is None, place
-        assert got(f"{ground.state}/media/plan.txt", access) == PLAN.encode()
+            assert read_or_none(place, access) is None, place
+        assert read_or_none(f"{ground.state}/media/plan.txt", access) == PLAN.encode()
 
 
 @pytest.mark.parametrize("place", [".", "runs", "channels", "canvas/files", "mediation", "workspaces.d"])
@@ -194,8 +194,8 @@ def test_another_gateways_state_directory_stays_closed_too(ground: Ground) -> No
     for name in ("gateway-token.txt", "openclaw.json"):
         (another / name).write_text(SECRET)
     for asker in (STRANGER, OWNER):
-        assert got("deploy/openclaw.json", rules(ground).access_for(asker)) is None
-        assert got("deploy/gateway-token.txt", rules(ground).access_for(asker)) is None
+        assert read_or_none("deploy/openclaw.json", rules(ground).access_for(asker)) is None
+        assert read_or_none("deploy/gateway-token.txt", rules(ground).access_for(asker)) is None
 
 
 def test_files_the_config_keeps_secrets_in_stay_closed_wherever_they_lie(ground: Ground) -> None:
@@ -213,17 +213,17 @@ def test_files_the_config_keeps_secrets_in_stay_closed_wherever_they_lie(ground:
     assert list(map(str, secret_files(config))) == [f"{ground.work}/bot.txt", f"{ground.work}/key.txt"]
     for asker in (STRANGER, OWNER, OPERATOR):
         access = rules(ground, **config).access_for(asker)
-        assert {name: data for name in names if (data := got(name, access))} == {}
-        assert got("plan.txt", access) == PLAN.encode()
+        assert {name: data for name in names if (data := read_or_none(name, access))} == {}
+        assert read_or_none("plan.txt", access) == PLAN.encode()
 
 
 def test_the_folders_made_for_files_to_send_are_no_links(ground: Ground) -> None:
-    """Whoever can write in the temporary directory could else make all of this machine such a folder."""
+    """A user who can write in the temporary directory could else make all of this machine such a folder."""
     link = ground.folder / "openclaw"
     link.symlink_to(ground.outside.parent)
-    assert got(f"{link}/outside.txt", FileAccess(own_folders=(link,))) is None
-    assert got(str(ground.outside), FileAccess(own_folders=(link,))) is None
-    assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) == SECRET.encode()
+    assert read_or_none(f"{link}/outside.txt", FileAccess(own_folders=(link,))) is None
+    assert read_or_none(str(ground.outside), FileAccess(own_folders=(link,))) is None
+    assert read_or_none(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) == SECRET.encode()
 
 
 def test_the_folders_made_for_files_to_send_are_there_and_ours(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,28 +236,28 @@ def test_the_folders_made_for_files_to_send_are_there_and_ours(ground: Ground, m
             read_file(f"{no_folder}/x", FileAccess(own_folders=(no_folder,)), max_bytes=MOST)
     stranger = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: stranger)
-    assert got(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) is None
-    assert got(f"{ground.other}/outside.txt", FileAccess(folders=(ground.other,))) == SECRET.encode()
+    assert read_or_none(f"{ground.other}/outside.txt", FileAccess(own_folders=(ground.other,))) is None
+    assert read_or_none(f"{ground.other}/outside.txt", FileAccess(folders=(ground.other,))) == SECRET.encode()
 
 
 def test_a_workspace_that_is_a_link_is_the_folder_it_leads_to(ground: Ground) -> None:
     link = ground.folder / "shortcut"
     link.symlink_to(ground.work)
     for place in ("plan.txt", f"{link}/plan.txt", f"{ground.work}/plan.txt"):
-        assert got(place, FileAccess(folders=(link,))) == PLAN.encode()
-    assert got(f"{link}/link.txt", FileAccess(folders=(link,))) is None
+        assert read_or_none(place, FileAccess(folders=(link,))) == PLAN.encode()
+    assert read_or_none(f"{link}/link.txt", FileAccess(folders=(link,))) is None
 
 
 def test_kernel_files_do_not_leave_where_a_folder_holds_them() -> None:
     everything = FileAccess(folders=(Path("/"),), allows_hidden=True)
     for place in ("/proc/self/environ", "/proc/version", "/sys/kernel/notes", "/dev/null", "/tmp/../proc/version"):
-        assert got(place, everything) is None, place
+        assert read_or_none(place, everything) is None, place
         if "tmp" not in place:
             with pytest.raises(FileOutside):
                 read_file(place, everything, max_bytes=MOST)
     with pytest.raises(FileRefused, match="no file of a disk"):
         read_file("/tmp/../proc/version", everything, max_bytes=MOST)
-    assert got("/etc/passwd", everything)
+    assert read_or_none("/etc/passwd", everything)
 
 
 def test_a_file_has_a_size(ground: Ground) -> None:
@@ -269,14 +269,14 @@ def test_a_file_has_a_size(ground: Ground) -> None:
 
 def test_a_folder_that_may_only_be_passed_through_is_passed_through(ground: Ground) -> None:
     (ground.work / "sub").chmod(0o711)
-    assert got("sub/deep plan.txt", rules(ground).access_for(STRANGER)) == PLAN.encode()
+    assert read_or_none("sub/deep plan.txt", rules(ground).access_for(STRANGER)) == PLAN.encode()
 
 
 def test_no_descriptor_is_left_open(ground: Ground) -> None:
     access = rules(ground).access_for(STRANGER)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for place in (*ground.mine().values(), *ground.refused().values()):
-        got(place, access)
+        read_or_none(place, access)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -345,13 +345,13 @@ def _file_to_pipe(ground: Ground) -> tuple[Path, Path, str]:
 def test_what_is_swapped_while_it_is_judged_does_not_leave(
     ground: Ground, race: Callable[[Ground], tuple[Path, Path, str]]
 ) -> None:
-    good, bad, asked = race(ground)
+    good, bad, path = race(ground)
     flip = ground.work / "sub" / "flip"
     good.rename(flip)
-    access, seen, end = rules(ground).access_for(STRANGER), 0, time.monotonic() + RACE
+    access, reads, end = rules(ground).access_for(STRANGER), 0, time.monotonic() + RACE
     with flipping(flip, bad):
         while time.monotonic() < end:
-            data = got(asked, access)
-            seen += data is not None
+            data = read_or_none(path, access)
+            reads += data is not None
             assert data in (None, PLAN.encode())
-    assert seen
+    assert reads

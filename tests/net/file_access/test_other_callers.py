@@ -27,7 +27,7 @@ TRIED = ("token", "token, by link", "token, by a linked folder", "token, by hard
 
 
 def willing(ground: Ground, **config: Any) -> Path:
-    """Have the agent be a CLI that sends whatever it can; where it writes what came of it."""
+    """Have the agent be a CLI that sends every file it can; where it writes the outcomes."""
     places = [ground.refused()[name] for name in TRIED] + [f"{ground.work}/plan.txt", "sub/deep plan.txt"]
     program, results = ground.folder / "claude", ground.folder / "results.json"
     stand_in = [sys.executable, str(Path(__file__).with_name("sending_cli.py")), json.dumps(places), str(results)]
@@ -42,9 +42,9 @@ def willing(ground: Ground, **config: Any) -> Path:
 
 def check(results: Path, files: list[bytes], *, owner: bool = False) -> None:
     outcomes = json.loads(results.read_text())
-    went = [(tool, place) for tool, place, failed, _ in outcomes if not failed]
+    sent = [(tool, place) for tool, place, failed, _ in outcomes if not failed]
     mine = 2 + (2 if owner else 0)  # the owner has hidden files and the other agent's too
-    assert len(went) == 2 * mine, went
+    assert len(sent) == 2 * mine, sent
     if not owner:
         assert set(files) == {PLAN.encode()}
     assert len(files) == 2 * mine

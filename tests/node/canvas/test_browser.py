@@ -171,7 +171,7 @@ def test_a_rebound_name_gets_no_page_from_the_node(tmp_path: Path) -> None:
         port = urlsplit(node.address).port
         words = (chromium, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
         rules = "--host-resolver-rules=MAP *.test 127.0.0.1"
-        seen = subprocess.run(
+        output = subprocess.run(
             [*words, rules, "--dump-dom", f"http://rebound.test:{port}/"],
             capture_output=True,
             text=True,
@@ -179,5 +179,5 @@ def test_a_rebound_name_gets_no_page_from_the_node(tmp_path: Path) -> None:
             check=False,
         ).stdout
 
-    assert "OpenClaw MCP server" not in seen
-    assert "browser context not allowed" in seen or "host not allowed" in seen
+    assert "OpenClaw MCP server" not in output
+    assert "browser context not allowed" in output or "host not allowed" in output

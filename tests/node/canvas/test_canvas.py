@@ -92,15 +92,15 @@ async def canvas(
 ) -> AsyncIterator[CanvasCapability]:
     need("chromium", package="chromium")
     settings = NodeSettings(canvas_trusted=tuple(trusted))
-    made = CanvasCapability(state_dir=tmp_path, settings=lambda: settings, environ=environ or NO_SCREEN)
+    capability = CanvasCapability(state_dir=tmp_path, settings=lambda: settings, environ=environ or NO_SCREEN)
     try:
-        yield made
+        yield capability
     finally:
-        await made.aclose()
+        await capability.aclose()
 
 
-async def value(made: CanvasCapability, script: str) -> Any:
-    return json.loads(result_json(await call(made, "canvas.eval", script=script))["result"])
+async def value(capability: CanvasCapability, script: str) -> Any:
+    return json.loads(result_json(await call(capability, "canvas.eval", script=script))["result"])
 
 
 def pixel(data: bytes, place: tuple[int, int]) -> Any:
@@ -114,11 +114,11 @@ def command_line(pid: int | None) -> list[bytes]:
 @pytest.fixture
 def site() -> Iterator[tuple[str, list[str]]]:
     """A web site on the loopback, and the paths it was asked for."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.send_header("Access-Control-Allow-Origin", "*")
@@ -132,7 +132,7 @@ def site() -> Iterator[tuple[str, list[str]]]:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
         finally:
             server.shutdown()
             thread.join(10)
@@ -141,33 +141,33 @@ def site() -> Iterator[tuple[str, list[str]]]:
 def test_html_is_shown_scripted_photographed_and_taken_away(tmp_path: Path) -> None:
     async def scenario() -> None:
         before = children()
-        async with canvas(tmp_path) as made:
-            shown = await call(made, "canvas.present", html=RED, width=400, height=300, title="Red <one>")
-            assert result_json(shown) == {"presented": True}
-            assert await value(made, "[document.title, innerWidth, innerHeight]") == ["Red <one>", 400, 300]
+        async with canvas(tmp_path) as capability:
+            presented = await call(capability, "canvas.present", html=RED, width=400, height=300, title="Red <one>")
+            assert result_json(presented) == {"presented": True}
+            assert await value(capability, "[document.title, innerWidth, innerHeight]") == ["Red <one>", 400, 300]
 
-            result = await call(made, "canvas.snapshot")
+            result = await call(capability, "canvas.snapshot")
             assert result_json(result) == {"format": "png", "width": 400, "height": 300}
             assert isinstance(result.structured, dict)
             assert b64decode(result.structured["base64"]) == image_data(result)
             assert pixel(image_data(result), (5, 5)) == pixel(image_data(result), (390, 290)) == (255, 0, 0)
 
-            assert result_json(await call(made, "canvas.hide")) == {"hidden": True}
+            assert result_json(await call(capability, "canvas.hide")) == {"hidden": True}
             assert not children() - before
             with pytest.raises(ToolError, match="CANVAS_NOT_OPEN"):
-                await call(made, "canvas.eval", script="1")
+                await call(capability, "canvas.eval", script="1")
             with pytest.raises(ToolError, match="CANVAS_NOT_OPEN"):
-                await call(made, "canvas.snapshot")
+                await call(capability, "canvas.snapshot")
 
     asyncio.run(scenario())
 
 
 def test_in_a_desktop_session_it_is_a_window_of_the_size_and_place_asked_for(tmp_path: Path) -> None:
     async def scenario(environ: dict[str, str]) -> None:
-        async with canvas(tmp_path, environ=environ) as made:
-            await call(made, "canvas.present", html=RED, width=600, height=400, x=40, y=30)
-            assert await value(made, "[innerWidth, innerHeight, screenX, screenY]") == [600, 400, 40, 30]
-            result = await call(made, "canvas.snapshot", format="jpg", maxWidth=300)
+        async with canvas(tmp_path, environ=environ) as capability:
+            await call(capability, "canvas.present", html=RED, width=600, height=400, x=40, y=30)
+            assert await value(capability, "[innerWidth, innerHeight, screenX, screenY]") == [600, 400, 40, 30]
+            result = await call(capability, "canvas.snapshot", format="jpg", maxWidth=300)
             assert result_json(result) == {"format": "jpeg", "width": 300, "height": 200}
             assert pixel(image_data(result), (5, 5))[0] > 250
 
@@ -181,11 +181,11 @@ def test_scripts_give_json_text_wait_for_promises_and_report_their_failures(
     monkeypatch.setattr(browser_page, "EVAL_WAIT", 1.0)
 
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", html=RED)
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", html=RED)
 
             async def result(**arguments: str) -> object:
-                return result_json(await call(made, "canvas.eval", **arguments))["result"]
+                return result_json(await call(capability, "canvas.eval", **arguments))["result"]
 
             assert await result(script="'T'") == '"T"'
             assert await result(javaScript="({a: [1, null]})") == '{"a":[1,null]}'
@@ -206,48 +206,48 @@ def test_scripts_give_json_text_wait_for_promises_and_report_their_failures(
 
 
 def test_a_page_of_this_machine_opens_only_from_a_trusted_origin(tmp_path: Path, site: tuple[str, list[str]]) -> None:
-    origin, asked = site
+    origin, requests = site
 
     async def scenario() -> None:
-        async with canvas(tmp_path / "trusting", trusted=[origin]) as made:
-            result = await call(made, "canvas.navigate", url=origin)
+        async with canvas(tmp_path / "trusting", trusted=[origin]) as capability:
+            result = await call(capability, "canvas.navigate", url=origin)
             assert result_json(result) == {"navigated": True, "opener": "canvas", "url": origin + "/"}
-            assert await value(made, "document.body.innerText.trim()") == "hello"
-        assert "/" in asked
-        asked.clear()
+            assert await value(capability, "document.body.innerText.trim()") == "hello"
+        assert "/" in requests
+        requests.clear()
 
-        async with canvas(tmp_path / "wary") as made:
+        async with canvas(tmp_path / "wary") as capability:
             with pytest.raises(ToolArguments, match="not trusted"):
-                await call(made, "canvas.present", url=origin)
-            refused = result_json(await call(made, "canvas.navigate", url=origin))
+                await call(capability, "canvas.present", url=origin)
+            refused = result_json(await call(capability, "canvas.navigate", url=origin))
             assert (refused["navigated"], refused["opener"]) == (False, "unsupported_in_canvas")
-            await call(made, "canvas.present", html=RED)
+            await call(capability, "canvas.present", html=RED)
             port = origin.rpartition(":")[2]
             for host in ("127.0.0.1", "localhost", "x.localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0"):
                 script = f"fetch('http://{host}:{port}/in', {{mode: 'no-cors'}}).then(() => 'in', () => 'out')"
-                assert await value(made, script) == "out", host
-            await value(made, f"void (location = '{origin}/moved')")
+                assert await value(capability, script) == "out", host
+            await value(capability, f"void (location = '{origin}/moved')")
             with contextlib.suppress(ToolError):  # the page goes away under it, to an error page
-                await value(made, "new Promise(done => setTimeout(done, 300))")
-            assert await value(made, "location.protocol") == "chrome-error:"
-        assert asked == []
+                await value(capability, "new Promise(done => setTimeout(done, 300))")
+            assert await value(capability, "location.protocol") == "chrome-error:"
+        assert requests == []
 
     asyncio.run(scenario())
 
 
 def test_a_page_reads_no_files_and_opens_no_other_windows_or_frames(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", html=RED + "<iframe src='https://canvas.invalid/a2ui'></iframe>")
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", html=RED + "<iframe src='https://canvas.invalid/a2ui'></iframe>")
             # Of our own origin, so it could be looked into if it had been loaded.
             look = "(() => { try { return frames[0].document.title } catch { return 'shut' } })()"
-            assert await value(made, look) == "shut"
+            assert await value(capability, look) == "shut"
             before = children()
-            await value(made, "void window.open('about:blank')")
-            await value(made, "void (location = 'file:///etc/passwd')")
-            await value(made, "new Promise(done => setTimeout(done, 300))")
-            assert await value(made, "location.href") == "https://canvas.invalid/"
-            assert made.browser_pid in before
+            await value(capability, "void window.open('about:blank')")
+            await value(capability, "void (location = 'file:///etc/passwd')")
+            await value(capability, "new Promise(done => setTimeout(done, 300))")
+            assert await value(capability, "location.href") == "https://canvas.invalid/"
+            assert capability.browser_pid in before
 
     asyncio.run(scenario())
 
@@ -279,12 +279,12 @@ def test_a_page_reads_no_files_and_opens_no_other_windows_or_frames(tmp_path: Pa
 )
 def test_addresses_the_canvas_does_not_show_are_refused_without_a_browser(tmp_path: Path, url: str) -> None:
     need("chromium", package="chromium")
-    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
+    capability = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
     with pytest.raises(ToolArguments, match="Invalid url"):
-        asyncio.run(call(made, "canvas.present", url=url))
+        asyncio.run(call(capability, "canvas.present", url=url))
 
-    assert made.browser_pid is None
+    assert capability.browser_pid is None
 
 
 @pytest.mark.parametrize(
@@ -299,13 +299,13 @@ def test_addresses_the_canvas_does_not_show_are_refused_without_a_browser(tmp_pa
 )
 def test_navigate_leaves_risky_addresses_alone_and_says_why(tmp_path: Path, url: str, reason: str) -> None:
     need("chromium", package="chromium")
-    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
+    capability = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
-    result = result_json(asyncio.run(call(made, "canvas.navigate", url=url)))
+    result = result_json(asyncio.run(call(capability, "canvas.navigate", url=url)))
 
     assert (result["navigated"], result["opener"]) == (False, "unsupported_in_canvas")
     assert reason in result["reason"]
-    assert made.browser_pid is None
+    assert capability.browser_pid is None
 
 
 def test_the_canvass_own_files_are_shown_and_nothing_outside_their_folder(tmp_path: Path) -> None:
@@ -317,51 +317,51 @@ def test_the_canvass_own_files_are_shown_and_nothing_outside_their_folder(tmp_pa
     (files / "page.js").write_text("window.ran = true")
 
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", url="/page.html")
-            assert await value(made, "[document.title, window.ran]") == ["Mine", True]
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", url="/page.html")
+            assert await value(capability, "[document.title, window.ran]") == ["Mine", True]
             for path in ("link.txt", "..%2f..%2fsecret.txt", "%2fetc%2fpasswd", "nowhere"):
-                assert await value(made, f"fetch('/files/{path}').then(found => found.status)") == 404
+                assert await value(capability, f"fetch('/files/{path}').then(found => found.status)") == 404
 
     asyncio.run(scenario())
 
 
 def test_a_browser_that_died_is_back_with_what_it_showed_at_the_next_call(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", html=RED, width=300, height=200)
-            first = made.browser_pid
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", html=RED, width=300, height=200)
+            first = capability.browser_pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            result = await call(made, "canvas.snapshot")
+            result = await call(capability, "canvas.snapshot")
             assert pixel(image_data(result), (5, 5)) == (255, 0, 0)
-            assert made.browser_pid != first
+            assert capability.browser_pid != first
 
-            await call(made, "canvas.a2ui.push", jsonl=lines(*PANEL))
-            waiting = asyncio.ensure_future(call(made, "canvas.eval", script="new Promise(() => {})"))
+            await call(capability, "canvas.a2ui.push", jsonl=lines(*PANEL))
+            waiting = asyncio.ensure_future(call(capability, "canvas.eval", script="new Promise(() => {})"))
             await asyncio.sleep(0.2)  # until the script is on its way; nothing says so
-            os.kill(made.browser_pid or 0, signal.SIGKILL)
+            os.kill(capability.browser_pid or 0, signal.SIGKILL)
             with pytest.raises(ToolError, match="CANVAS_CRASHED"):
                 await waiting
-            assert "Guests" in await value(made, "document.body.innerText")
+            assert "Guests" in await value(capability, "document.body.innerText")
 
     asyncio.run(scenario())
 
 
 def test_a_call_cancelled_at_any_moment_leaves_a_canvas_that_works(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
+        async with canvas(tmp_path) as capability:
             for moment in (0.05, 0.3, 0.6):
-                opening = asyncio.ensure_future(call(made, "canvas.present", html=RED))
+                opening = asyncio.ensure_future(call(capability, "canvas.present", html=RED))
                 await asyncio.wait((opening,), timeout=moment)
                 opening.cancel()
                 await asyncio.gather(opening, return_exceptions=True)
-            await call(made, "canvas.present", html=RED)
-            looping = asyncio.ensure_future(call(made, "canvas.eval", script="for (;;) {}"))
+            await call(capability, "canvas.present", html=RED)
+            looping = asyncio.ensure_future(call(capability, "canvas.eval", script="for (;;) {}"))
             await asyncio.wait((looping,), timeout=0.3)
             looping.cancel()
             await asyncio.gather(looping, return_exceptions=True)
-            assert await value(made, "6 * 7") == 42
+            assert await value(capability, "6 * 7") == 42
 
     asyncio.run(scenario())
 
@@ -393,33 +393,33 @@ def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Pat
 
 def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
+        async with canvas(tmp_path) as capability:
             with pytest.raises(ToolError, match="CANVAS"):
-                await call(made, "canvas.present", url="about:blank")
-                await made._page._require_browser().call("Page.crash")  # what a bug in the renderer does
-            assert await value(made, "location.href") == "about:blank"
+                await call(capability, "canvas.present", url="about:blank")
+                await capability._page._require_browser().call("Page.crash")  # what a bug in the renderer does
+            assert await value(capability, "location.href") == "about:blank"
 
     asyncio.run(scenario())
 
 
 def test_a2ui_lines_become_a_page_whose_fields_and_buttons_work(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            pushed = await call(made, "canvas.a2ui.push", jsonl=lines(*PANEL) + "\n\nnot json\n")
+        async with canvas(tmp_path) as capability:
+            pushed = await call(capability, "canvas.a2ui.push", jsonl=lines(*PANEL) + "\n\nnot json\n")
             assert result_json(pushed) == {"pushed": True, "applied": 3, "skipped": 1}
-            assert await value(made, "document.querySelector('h1').textContent") == "Guests"
-            guests = "[...document.querySelectorAll('.List .Text')].map(one => one.textContent)"
-            assert await value(made, guests) == ["<b>Ada</b>", "Bob"]
+            assert await value(capability, "document.querySelector('h1').textContent") == "Guests"
+            texts = "[...document.querySelectorAll('.List .Text')].map(one => one.textContent)"
+            assert await value(capability, texts) == ["<b>Ada</b>", "Bob"]
             await value(
-                made,
+                capability,
                 "{const f = document.querySelector('input'); f.value = 'Eve'; f.dispatchEvent(new Event('change'))}",
             )
-            await value(made, "document.querySelector('button').click()")
+            await value(capability, "document.querySelector('button').click()")
             actions = await value(
-                made, "openclaw.actions.map(({name, surfaceId, context}) => ({name, surfaceId, context}))"
+                capability, "openclaw.actions.map(({name, surfaceId, context}) => ({name, surfaceId, context}))"
             )
             assert actions == [{"name": "add", "surfaceId": "main", "context": {"who": "Eve"}}]
-            shot = image_data(await call(made, "canvas.snapshot"))
+            shot = image_data(await call(capability, "canvas.snapshot"))
             assert len(Image.open(io.BytesIO(shot)).convert("RGB").getcolors(1 << 20) or ()) > 10
 
             changed = {
@@ -429,12 +429,12 @@ def test_a2ui_lines_become_a_page_whose_fields_and_buttons_work(tmp_path: Path) 
                     "contents": [{"key": "name", "valueString": "Cid"}],
                 }
             }
-            await call(made, "canvas.a2ui.pushJSONL", jsonl=lines(changed))
-            assert await value(made, guests) == ["<b>Ada</b>", "Cid"]
-            assert result_json(await call(made, "canvas.a2ui.dump"))["surfaceCount"] == 1
+            await call(capability, "canvas.a2ui.pushJSONL", jsonl=lines(changed))
+            assert await value(capability, texts) == ["<b>Ada</b>", "Cid"]
+            assert result_json(await call(capability, "canvas.a2ui.dump"))["surfaceCount"] == 1
 
-            assert result_json(await call(made, "canvas.a2ui.reset")) == {"reset": True}
-            assert await value(made, "document.querySelectorAll('.surface').length") == 0
+            assert result_json(await call(capability, "canvas.a2ui.reset")) == {"reset": True}
+            assert await value(capability, "document.querySelectorAll('.surface').length") == 0
 
     asyncio.run(scenario())
 
@@ -470,21 +470,21 @@ def test_every_component_of_the_catalogue_is_drawn(tmp_path: Path) -> None:
     update = {"surfaceUpdate": {"surfaceId": "s", "components": components}}
 
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
+        async with canvas(tmp_path) as capability:
             begin = {"beginRendering": {"surfaceId": "s", "root": "root"}}
-            assert result_json(await call(made, "canvas.a2ui.push", jsonl=lines(update, begin)))["applied"] == 2
+            assert result_json(await call(capability, "canvas.a2ui.push", jsonl=lines(update, begin)))["applied"] == 2
             drawn = await value(
-                made, f"{json.dumps([*parts])}.filter(id => document.querySelector(`[data-id=${{id}}].${{id}}`))"
+                capability, f"{json.dumps([*parts])}.filter(id => document.querySelector(`[data-id=${{id}}].${{id}}`))"
             )
             assert drawn == [*parts]
-            assert await value(made, "document.querySelectorAll('.unknown').length") == 0
+            assert await value(capability, "document.querySelectorAll('.unknown').length") == 0
 
     asyncio.run(scenario())
 
 
 def test_a2ui_lines_that_are_too_many_too_new_or_out_of_reach_are_refused(tmp_path: Path) -> None:
     need("chromium", package="chromium")
-    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
+    capability = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
     outside = Path("/etc/passwd")  # never below a temporary directory, wherever these tests are
     link = tmp_path / "link.jsonl"
     link.symlink_to(outside)
@@ -499,29 +499,29 @@ def test_a2ui_lines_that_are_too_many_too_new_or_out_of_reach_are_refused(tmp_pa
     ]
     for arguments, sentence in refusals:
         with pytest.raises(ToolArguments, match=sentence):
-            asyncio.run(call(made, "canvas.a2ui.push", **arguments))
-    assert made.browser_pid is None
+            asyncio.run(call(capability, "canvas.a2ui.push", **arguments))
+    assert capability.browser_pid is None
 
 
 def test_without_a_browser_every_command_is_missing_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    made = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
+    capability = CanvasCapability(state_dir=tmp_path, environ=NO_SCREEN)
 
-    for command in made.commands():
-        missing = made.unavailable_reason(command.spec.name)
+    for command in capability.commands():
+        missing = capability.unavailable_reason(command.spec.name)
         assert missing is not None
         assert "chromium" in missing.remedy
     with pytest.raises(ToolUnavailable, match="CANVAS_NOT_AVAILABLE"):
-        asyncio.run(call(made, "canvas.present", html="x"))
+        asyncio.run(call(capability, "canvas.present", html="x"))
 
 
 def test_no_port_is_opened_and_only_root_runs_without_the_sandbox(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", html=RED)
-            words = command_line(made.browser_pid)
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", html=RED)
+            words = command_line(capability.browser_pid)
             assert b"--remote-debugging-pipe" in words
             assert not [word for word in words if word.startswith(b"--remote-debugging-port")]
             assert (b"--no-sandbox" in words) == (os.geteuid() == 0)

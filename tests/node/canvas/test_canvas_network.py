@@ -62,27 +62,27 @@ HINTS = """window.open(url);
     for (const rel of ['preconnect', 'dns-prefetch', 'prerender', 'icon']) void element('link', {rel, href: url})"""
 
 
-async def left(made: CanvasCapability, base: str) -> str:
+async def left(capability: CanvasCapability, base: str) -> str:
     """Where the page has gone, once it is not at `base` any more."""
     async with asyncio.timeout(WAIT):
         while True:
             with contextlib.suppress(ToolError):  # the page goes away under the script
-                if (place := await value(made, "location.href")) != base:
+                if (place := await value(capability, "location.href")) != base:
                     return str(place)
 
 
-async def tried(made: CanvasCapability, origin: str, base: str) -> AsyncIterator[str]:
+async def tried(capability: CanvasCapability, origin: str, base: str) -> AsyncIterator[str]:
     """Every way to ask for an origin, from a page at `base`; each is named when it has come to its end."""
-    await call(made, "canvas.present", url=base)
+    await call(capability, "canvas.present", url=base)
     for way, script in STAYING.items():
         url = json.dumps(f"{origin}/{way if f'/{way}' in PAGES else ''}")
-        await value(made, f"(url => {{ {HELP} return {script}.then(() => 1, () => 0) }})({url})")
+        await value(capability, f"(url => {{ {HELP} return {script}.then(() => 1, () => 0) }})({url})")
         yield way
-    await value(made, f"(url => {{ {HELP} {HINTS} }})({json.dumps(origin + '/hint')})")
+    await value(capability, f"(url => {{ {HELP} {HINTS} }})({json.dumps(origin + '/hint')})")
     for way, script in LEAVING.items():
-        await call(made, "canvas.present", url=base)
-        await value(made, f"(url => {{ {script} }})({json.dumps(origin + '/')})")
-        await left(made, base)
+        await call(capability, "canvas.present", url=base)
+        await value(capability, f"(url => {{ {script} }})({json.dumps(origin + '/')})")
+        await left(capability, base)
         yield way
 
 
@@ -92,8 +92,8 @@ def test_no_page_reaches_this_machine_or_its_network(tmp_path: Path, host: str) 
         trusted, inner, public = Site(), Site(), Site()
         async with serving(trusted) as port, serving(inner) as shut, serving(public) as machine().public:
             base = f"http://localhost:{port}/"
-            async with canvas(tmp_path, trusted=[base[:-1]]) as made:
-                async for _ in tried(made, f"http://{host}:{shut}", base):
+            async with canvas(tmp_path, trusted=[base[:-1]]) as capability:
+                async for _ in tried(capability, f"http://{host}:{shut}", base):
                     assert not inner.received
         assert not inner.received
         assert set(machine().connected) <= {"127.0.0.1", PUBLIC}  # the first is that of the trusted origin
@@ -111,12 +111,12 @@ def test_every_way_reaches_the_internet_and_trusted_origins(tmp_path: Path, host
             machine().public = other
             base = f"http://localhost:{port}/"
             origin = f"http://{host}:{other}" if host in NAMES else f"http://127.0.0.1:{other}"
-            async with canvas(tmp_path, trusted=[base[:-1], f"http://127.0.0.1:{other}"]) as made:
+            async with canvas(tmp_path, trusted=[base[:-1], f"http://127.0.0.1:{other}"]) as capability:
                 before = 0
-                async for way in tried(made, origin, base):
+                async for way in tried(capability, origin, base):
                     assert len(site.received) > before, way
                     before = len(site.received)
-                assert (await value(made, "document.body.innerText")).strip() == "hello"
+                assert (await value(capability, "document.body.innerText")).strip() == "hello"
         received = "".join(site.received).lower()
         assert "proxy-" not in received  # what is sent to the proxy stays there
 
@@ -140,13 +140,13 @@ def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_
             machine().public = server.sockets[0].getsockname()[1]
             machine().names["other.example"] = [[PUBLIC]]
             base = f"http://localhost:{port}"
-            async with canvas(tmp_path, trusted=[base]) as made:
-                await call(made, "canvas.present", url=base)
+            async with canvas(tmp_path, trusted=[base]) as capability:
+                await call(capability, "canvas.present", url=base)
                 script = """(async () => { for (const host of ['public', 'public', 'other', 'public', 'other'])
                     for (const method of ['GET', 'POST'])
                         await fetch(`http://${host}.example:81/`, {mode: 'no-cors', method,
                             body: method == 'POST' ? 'x' : undefined}) })()"""
-                await value(made, script)
+                await value(capability, script)
         assert received == [
             f"{method} {host}.example" for host in ("public", "public", "other", "public", "other")
             for method in ("GET", "POST")
@@ -157,11 +157,11 @@ def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_
 
 def test_pages_that_need_no_network_are_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", url="data:text/html,<title>Mine</title>")
-            assert await value(made, "document.title") == "Mine"
-            await call(made, "canvas.present", url="about:blank")
-            assert await value(made, "location.href") == "about:blank"
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", url="data:text/html,<title>Mine</title>")
+            assert await value(capability, "document.title") == "Mine"
+            await call(capability, "canvas.present", url="about:blank")
+            assert await value(capability, "location.href") == "about:blank"
         assert not machine().connected
 
     run(scenario())
@@ -169,11 +169,11 @@ def test_pages_that_need_no_network_are_shown(tmp_path: Path) -> None:
 
 def test_an_unknown_host_is_reported_as_missing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
+        async with canvas(tmp_path) as capability:
             for command in ("canvas.present", "canvas.navigate"):
                 with pytest.raises(ToolError, match=r"CANVAS_LOAD_FAILED: the host nobody.example can't be found"):
-                    await call(made, command, url="https://nobody.example/")
-            assert made.browser_pid is None
+                    await call(capability, command, url="https://nobody.example/")
+            assert capability.browser_pid is None
 
     run(scenario())
 
@@ -206,10 +206,10 @@ def test_no_page_sends_datagrams_past_the_proxy(tmp_path: Path) -> None:
                 return found;
             })()"""
             quic = "new WebTransport('https://127.0.0.1:PORT/').ready.then(() => 'in', () => 'out')"
-            async with canvas(tmp_path, trusted=[base[:-1]]) as made:
-                await call(made, "canvas.present", url=base)
-                assert await value(made, calls.replace("PORT", str(shut))) == []
-                assert await value(made, quic.replace("PORT", str(shut))) == "out"
+            async with canvas(tmp_path, trusted=[base[:-1]]) as capability:
+                await call(capability, "canvas.present", url=base)
+                assert await value(capability, calls.replace("PORT", str(shut))) == []
+                assert await value(capability, quic.replace("PORT", str(shut))) == "out"
             transport.close()
         assert (datagrams.received, inner.received) == ([], [])
 
@@ -221,17 +221,17 @@ def test_a_browser_that_does_not_use_the_proxy_shows_nothing(
     tmp_path: Path, instead: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one may that a policy of the machine rules."""
-    given = ForwardProxy.options
+    options = ForwardProxy.options
     monkeypatch.setattr(open_browser, "PAGE_WAIT", 3.0)
 
     async def scenario() -> None:
         other = Site()
-        async with serving(other) as port, canvas(tmp_path) as made:
+        async with serving(other) as port, canvas(tmp_path) as capability:
             words = [one.replace("PORT", str(port)) for one in instead]
-            monkeypatch.setattr(ForwardProxy, "options", lambda self: [*given(self)[1:], *words])
+            monkeypatch.setattr(ForwardProxy, "options", lambda self: [*options(self)[1:], *words])
             with pytest.raises(ToolError, match=r"CANVAS_NOT_AVAILABLE: .* proxy"):
-                await call(made, "canvas.present", html="x")
-            assert made.browser_pid is None
+                await call(capability, "canvas.present", html="x")
+            assert capability.browser_pid is None
         assert not other.received
 
     run(scenario())

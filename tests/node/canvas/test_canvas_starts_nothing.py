@@ -45,21 +45,21 @@ class Helpers:
         return self._called.read_text() if self._called.exists() else ""
 
 
-async def settled(made: CanvasCapability, helpers: Helpers) -> Any:
+async def settled(capability: CanvasCapability, helpers: Helpers) -> Any:
     """Where the page is, once it was led away or a program was started."""
     async with asyncio.timeout(WAIT):
         while not helpers.called:
             with contextlib.suppress(ToolError):  # the page goes away under the script
-                if (place := await value(made, "location.href")).startswith("chrome-error:"):
+                if (place := await value(capability, "location.href")).startswith("chrome-error:"):
                     return place
     return None
 
 
-async def lead(made: CanvasCapability, helpers: Helpers, url: str, way: str) -> None:
-    await call(made, "canvas.present", html="<body>hello")
+async def lead(capability: CanvasCapability, helpers: Helpers, url: str, way: str) -> None:
+    await call(capability, "canvas.present", html="<body>hello")
     with contextlib.suppress(ToolError):
-        await value(made, f"(url => {{ {WAYS[way]}; return 1 }})({json.dumps(url)})")
-    await settled(made, helpers)
+        await value(capability, f"(url => {{ {WAYS[way]}; return 1 }})({json.dumps(url)})")
+    await settled(capability, helpers)
 
 
 def variables(pid: int | None) -> str:
@@ -71,9 +71,9 @@ def test_an_address_of_another_program_starts_nothing(tmp_path: Path, way: str) 
     helpers = Helpers(tmp_path / "desk")
 
     async def test() -> None:
-        async with canvas(tmp_path / "state", environ=helpers.environ) as made:
+        async with canvas(tmp_path / "state", environ=helpers.environ) as capability:
             for url in ("mailto:a@b?attach=/etc/passwd", "tel:1", "vscode://x", "ssh://host", "magnet:?x"):
-                await lead(made, helpers, url, way)
+                await lead(capability, helpers, url, way)
 
     asyncio.run(test())
     assert not helpers.called
@@ -84,8 +84,8 @@ def test_it_starts_nothing_in_a_window_or_after_a_restart_either(tmp_path: Path)
 
     async def test(environ: dict[str, str]) -> None:
         for _ in range(2):
-            async with canvas(tmp_path / "state", environ=environ) as made:
-                await lead(made, helpers, "mailto:a@b", "location")
+            async with canvas(tmp_path / "state", environ=environ) as capability:
+                await lead(capability, helpers, "mailto:a@b", "location")
 
     with virtual_screen(1000, 700) as screen:
         asyncio.run(test({**helpers.environ, "DISPLAY": screen["DISPLAY"]}))
@@ -102,9 +102,9 @@ def test_the_browser_gets_no_secret_of_the_node(tmp_path: Path) -> None:
     }
 
     async def test() -> None:
-        async with canvas(tmp_path / "state", environ=environ) as made:
-            await call(made, "canvas.present", html="<body>hello")
-            known = variables(made.browser_pid)
+        async with canvas(tmp_path / "state", environ=environ) as capability:
+            await call(capability, "canvas.present", html="<body>hello")
+            known = variables(capability.browser_pid)
             assert "LANG=C.UTF-8" in known
             assert SECRET not in known
 

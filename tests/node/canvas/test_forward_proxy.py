@@ -24,7 +24,7 @@ WAIT = 10.0
 
 
 class Client:
-    """Somebody of this machine who found the proxy's port, and may know its secret."""
+    """A program of this machine that found the proxy's port, and may know its secret."""
 
     def __init__(self, proxy: ForwardProxy) -> None:
         self.address = next(one for one in proxy.options() if one.startswith("--proxy-server=")).partition("=")[2]
@@ -62,7 +62,7 @@ async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator
 
 @pytest.mark.parametrize("first", ["GET http://public.example/", "CONNECT public.example:80"])
 @pytest.mark.parametrize(
-    "given",
+    "header",
     [
         "",
         "Proxy-Authorization: Basic Y2FudmFzOg==\r\n",
@@ -72,12 +72,12 @@ async def proxying(trusted: frozenset[WebOrigin] = frozenset()) -> AsyncIterator
         "Proxy-Authorization: {}\r\nProxy-Authorization: {}\r\n",
     ],
 )
-def test_it_does_nothing_for_a_client_without_its_secret(first: str, given: str) -> None:
+def test_it_does_nothing_for_a_client_without_its_secret(first: str, header: str) -> None:
     async def scenario() -> None:
         site = Site()
         async with serving(site) as machine().public, proxying() as client:
             right = client.secret.partition(": ")[2].strip()
-            answer = await client.answer(f"{first} HTTP/1.1\r\n{given.replace('{}', right)}\r\n")
+            answer = await client.answer(f"{first} HTTP/1.1\r\n{header.replace('{}', right)}\r\n")
             assert answer.startswith("HTTP/1.1 407 ")
             assert not site.received
             assert "200 OK" in await client.answer(f"GET http://public.example/ HTTP/1.1\r\n{client.secret}\r\n")
@@ -99,8 +99,8 @@ def test_no_other_challenge_gets_its_secret(challenge: dict[str, str]) -> None:
         proxy = ForwardProxy(frozenset)
         await proxy.start()
         address = Client(proxy).address
-        asked = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
-        assert proxy.credentials(asked.get("source"), asked.get("origin")) == {"response": "Default"}
+        addresses = {name: value.replace("ADDRESS", address) for name, value in challenge.items()}
+        assert proxy.credentials(addresses.get("source"), addresses.get("origin")) == {"response": "Default"}
         await proxy.aclose()
 
     run(scenario())
@@ -257,21 +257,21 @@ def test_headers_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_ends_with_its_browser(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with canvas(tmp_path) as made:
-            await call(made, "canvas.present", html="x")
-            browser = made._page._browser
+        async with canvas(tmp_path) as capability:
+            await call(capability, "canvas.present", html="x")
+            browser = capability._page._browser
             assert browser is not None
             proxy = browser.proxy
             client = Client(proxy)
             async with client.connected() as (reader, _):
-                os.kill(made.browser_pid or 0, signal.SIGKILL)
+                os.kill(capability.browser_pid or 0, signal.SIGKILL)
                 assert await reader.read() == b""
             with pytest.raises(ConnectionRefusedError):
                 await client.answer("")
-            await call(made, "canvas.eval", script="1")
-            second = Client(made._page._browser.proxy if made._page._browser else proxy)
+            await call(capability, "canvas.eval", script="1")
+            second = Client(capability._page._browser.proxy if capability._page._browser else proxy)
             assert second.secret != client.secret
-            await call(made, "canvas.hide")
+            await call(capability, "canvas.hide")
             with pytest.raises(ConnectionRefusedError):
                 await second.answer("")
             assert len(asyncio.all_tasks()) == 1

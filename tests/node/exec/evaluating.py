@@ -41,8 +41,8 @@ def run(state: Path, policy: ExecPolicy, command: str | Sequence[str], **argumen
     start = next(each.run for each in system.commands() if each.spec.name == "system.run")
 
     async def started() -> Any:
-        given = command if isinstance(command, str) else list(command)
-        return (await start(call("system.run", {"command": given, **arguments}))).structured
+        argv = command if isinstance(command, str) else list(command)
+        return (await start(call("system.run", {"command": argv, **arguments}))).structured
 
     return asyncio.run(started())
 

@@ -251,8 +251,8 @@ def test_the_question_says_what_always_would_mean(machine: Machine) -> None:
 OLD = {"pattern": "python3 script.py", "action": "allow", "description": "always allowed by a person"}
 
 
-def rules(machine: Machine, *given: Any) -> None:
-    (machine.state / "exec-policy.json").write_text(json.dumps({"defaultAction": "prompt", "rules": given}))
+def rules(machine: Machine, *entries: Any) -> None:
+    (machine.state / "exec-policy.json").write_text(json.dumps({"defaultAction": "prompt", "rules": entries}))
 
 
 def test_an_older_answer_that_forgot_where_is_asked_for_again_where_a_file_is_named(machine: Machine) -> None:
@@ -282,7 +282,7 @@ def test_a_folder_does_not_narrow_a_rule_that_is_not_an_allow(machine: Machine, 
 
 def test_the_rules_go_over_the_wire_and_back_and_stay_bound(machine: Machine) -> None:
     machine.run("python3", "script.py")
-    kept = machine.approvals.load_policy()
+    policy = machine.approvals.load_policy()
     sent = machine.approvals.describe_policy()
     (rule,) = sent["rules"]
     assert rule.keys() == {"pattern", "action", "description"}
@@ -290,7 +290,7 @@ def test_the_rules_go_over_the_wire_and_back_and_stay_bound(machine: Machine) ->
 
     machine.approvals.tighten_policy({"baseHash": sent["hash"], "rules": sent["rules"]})
 
-    assert machine.approvals.load_policy() == kept
+    assert machine.approvals.load_policy() == policy
 
 
 @pytest.mark.parametrize(

@@ -228,12 +228,12 @@ def test_a_decision_reads_each_file_once_and_little_altogether(machine: Machine)
     names = " ".join(f"f{number}" for number in range(30))
     text = ";".join(["zz " + names] * 120)
     machine.answer = "once"
-    begun = time.process_time()
+    start = time.process_time()
 
     machine.run("sh", "-c", text)
 
     assert not machine.asked[0].always
-    assert time.process_time() - begun < 5, "120 times 240 MiB would take minutes"
+    assert time.process_time() - start < 5, "120 times 240 MiB would take minutes"
 
 
 def test_files_are_not_read_on_the_loop(machine: Machine) -> None:
@@ -328,8 +328,8 @@ def test_an_answer_is_for_the_files_as_they_were_when_it_was_asked_for(tmp_path:
 
 def test_a_program_of_a_strange_name_is_not_looked_for(tmp_path: Path) -> None:
     with running_node(tmp_path / "state") as node:
-        asked = rpc("tools/call", {"name": "system.which", "arguments": {"bins": ["a\0b"]}})
-        answer = send(node.address, "POST", asked, **node.bearer).json
+        request = rpc("tools/call", {"name": "system.which", "arguments": {"bins": ["a\0b"]}})
+        answer = send(node.address, "POST", request, **node.bearer).json
 
     assert "NUL" in str(answer)
 

@@ -173,13 +173,13 @@ def settings(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-@pytest.mark.parametrize("given", [*settings(HARMLESS), *settings(MAY_START)])
-def test_git_that_looks_is_remembered_where_its_settings_surely_start_nothing(machine: Machine, given: str) -> None:
+@pytest.mark.parametrize("setting", [*settings(HARMLESS), *settings(MAY_START)])
+def test_git_that_looks_is_remembered_where_its_settings_surely_start_nothing(machine: Machine, setting: str) -> None:
     files(machine.here, ".git/config")
-    (machine.here / ".git/config").write_text(SETTINGS + given.replace(" / ", "\n\t") + "\n")
+    (machine.here / ".git/config").write_text(SETTINGS + setting.replace(" / ", "\n\t") + "\n")
 
     assert machine.run("git", "status") == 1
-    assert machine.asked[-1].always is (given in settings(HARMLESS))
+    assert machine.asked[-1].always is (setting in settings(HARMLESS))
 
 
 IN_A_REPOSITORY: dict[str, Callable[[Path], Any]] = {

@@ -1,4 +1,4 @@
-"""Nobody gets `rm` past a rule that allows `echo *`: tried for real, with a file to lose."""
+"""No caller gets `rm` past a rule that allows `echo *`: tried for real, with a file to lose."""
 
 import asyncio
 import shutil

@@ -108,11 +108,11 @@ def test_nothing_the_default_rules_allow_prints_a_file(tmp_path: Path, attempt: 
     file.write_text(f"{SECRET}\n")
 
     try:
-        done = run(tmp_path / "state", DEFAULT_POLICY, attempt.format(file=file), cwd=str(tmp_path), timeoutMs=5000)
+        result = run(tmp_path / "state", DEFAULT_POLICY, attempt.format(file=file), cwd=str(tmp_path), timeoutMs=5000)
     except OpenClawError as refused:
         assert SECRET not in str(refused)
     else:
-        assert SECRET not in done["stdout"] + done["stderr"]
+        assert SECRET not in result["stdout"] + result["stderr"]
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,12 @@ def test_programs_start_with_a_short_list_of_variables(tmp_path: Path, monkeypat
     monkeypatch.setenv("HTTP_PROXY", f"http://me:{SECRET}@proxy.example:3128")
     policy = rules("prompt", allow=("env", "echo *"))
 
-    shown = run(tmp_path, policy, ["env"])["stdout"]
+    output = run(tmp_path, policy, ["env"])["stdout"]
     names = " ".join(f"${name}" for name in HELD_BACK if name.isidentifier())
     echoed = run(tmp_path, DEFAULT_POLICY, f"echo $HTTP_PROXY {names}")["stdout"]
 
-    assert SECRET not in shown + echoed
-    assert PASSED.items() <= dict(line.partition("=")[::2] for line in shown.splitlines()).items()
+    assert SECRET not in output + echoed
+    assert PASSED.items() <= dict(line.partition("=")[::2] for line in output.splitlines()).items()
 
 
 @pytest.mark.parametrize("name", ["PLAIN", "VAULT", "DATABASE_URL"])
@@ -327,9 +327,9 @@ def test_no_variable_of_ours_is_passed_on(
 ) -> None:
     monkeypatch.setenv(name, SECRET)
 
-    done = run(tmp_path, DEFAULT_POLICY, text.format(name))
+    result = run(tmp_path, DEFAULT_POLICY, text.format(name))
 
-    assert SECRET not in done["stdout"] + done["stderr"]
+    assert SECRET not in result["stdout"] + result["stderr"]
 
 
 def test_a_variable_the_caller_gives_still_reaches_the_program(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         machine.run("sh", "-c", text)
         machine.run(*text.split())
     path = machine.state / "exec-policy.json"
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps(kept | {"rules": [*kept["rules"], *ALLOWED]}))
+    policy = json.loads(path.read_text())
+    path.write_text(json.dumps(policy | {"rules": [*policy["rules"], *ALLOWED]}))
     return machine
 
 

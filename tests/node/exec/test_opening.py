@@ -337,7 +337,7 @@ def _opened(line: str) -> UnwrapResult:
     return unwrap([ParsedCommand(tuple(words))])
 
 
-def _shown(pieces: tuple[ParsedCommand, ...]) -> str:
+def _to_text(pieces: tuple[ParsedCommand, ...]) -> str:
     """As in the table: the shell that starts it, what else there is to say, and open words in angles."""
     return " / ".join(
         (f"{piece.shell}: " if piece.shell else "")
@@ -353,8 +353,8 @@ def test_a_wrapper_is_what_it_would_start(line: str, started: str, noted: str) -
     opened = _opened(line)
 
     assert opened.uncertainties == ()
-    assert _shown(opened.commands) == started
-    assert _shown(opened.deny_candidates) == noted
+    assert _to_text(opened.commands) == started
+    assert _to_text(opened.deny_candidates) == noted
 
 
 @pytest.mark.parametrize(("why", "line"), [(why, line) for why, lines in UNOPENED.items() for line in lines])
@@ -363,8 +363,8 @@ def test_what_it_would_start_is_not_guessed(why: str, line: str) -> None:
 
 
 def test_what_a_copy_would_start_is_looked_for_as_deep_as_in_a_wrapper() -> None:
-    assert _shown(_opened("./nice " + "nice " * 6 + "rm x").deny_candidates).startswith("rm x / ")
-    assert _shown(_opened("nice ./nice " + "nice " * 5 + "rm x").deny_candidates).split(" / ")[1] == "rm x"
+    assert _to_text(_opened("./nice " + "nice " * 6 + "rm x").deny_candidates).startswith("rm x / ")
+    assert _to_text(_opened("nice ./nice " + "nice " * 5 + "rm x").deny_candidates).split(" / ")[1] == "rm x"
 
 
 def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None:
@@ -379,8 +379,8 @@ def test_a_name_that_may_mean_another_file_to_a_wrapper_is_not_guessed() -> None
 def test_what_was_opened_before_a_doubt_is_still_reported() -> None:
     opened = _opened("sh -c 'nice rm x; env -i ls; id'")
 
-    assert _shown(opened.commands) == "rm x"
-    assert _shown(opened.deny_candidates).endswith("sh: nice rm x / sh: then env -i ls")
+    assert _to_text(opened.commands) == "rm x"
+    assert _to_text(opened.deny_candidates).endswith("sh: nice rm x / sh: then env -i ls")
 
 
 def _copies(*sizes: int) -> str:

@@ -43,9 +43,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def authorizer(folder: Path, policy: ExecPolicy) -> ExecAuthorizer:
     router = PromptRouter([Person()], seconds=lambda: 5, ask_in_client=lambda: False)
-    made = ExecAuthorizer(state_dir=folder, prompt_router=router)
-    made.save_policy(policy)
-    return made
+    exec_authorizer = ExecAuthorizer(state_dir=folder, prompt_router=router)
+    exec_authorizer.save_policy(policy)
+    return exec_authorizer
 
 
 def let_it_settle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,62 +55,62 @@ def let_it_settle(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_file_is_read_once_for_many_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[Path]
 ) -> None:
-    made = authorizer(tmp_path, ExecPolicy(default_action="prompt"))
+    exec_authorizer = authorizer(tmp_path, ExecPolicy(default_action="prompt"))
     let_it_settle(monkeypatch)
 
-    asyncio.run(made.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))
+    asyncio.run(exec_authorizer.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))
     assert len(reads) == 1  # although a person was asked between two verdicts, and the answer was to be remembered
 
-    made.evaluate(["touch", "y"])
-    made.evaluate(["touch", "z"])
+    exec_authorizer.evaluate(["touch", "y"])
+    exec_authorizer.evaluate(["touch", "z"])
     assert len(reads) == 2  # once more, since the answer changed the file
 
 
 def test_a_file_changed_a_moment_ago_is_read_each_time(tmp_path: Path, reads: list[Path]) -> None:
-    made = authorizer(tmp_path, ALLOW)
+    exec_authorizer = authorizer(tmp_path, ALLOW)
 
-    made.load_policy()
-    made.load_policy()
+    exec_authorizer.load_policy()
+    exec_authorizer.load_policy()
 
     assert len(reads) == 2
 
 
 def test_a_change_of_the_same_size_and_time_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = authorizer(tmp_path, DENY)
-    old = made.path.stat()
+    exec_authorizer = authorizer(tmp_path, DENY)
+    old = exec_authorizer.path.stat()
     let_it_settle(monkeypatch)
-    assert made.load_policy() == DENY
+    assert exec_authorizer.load_policy() == DENY
 
     time.sleep(0.02)  # a tick of the file system's clock
-    text = made.path.read_text().replace('"deny"', '"prompt"').replace("\n}", "}", 1)[: old.st_size]
-    made.path.write_text(text.ljust(old.st_size))
-    os.utime(made.path, ns=(old.st_atime_ns, old.st_mtime_ns))
+    text = exec_authorizer.path.read_text().replace('"deny"', '"prompt"').replace("\n}", "}", 1)[: old.st_size]
+    exec_authorizer.path.write_text(text.ljust(old.st_size))
+    os.utime(exec_authorizer.path, ns=(old.st_atime_ns, old.st_mtime_ns))
 
-    assert made.path.stat().st_size == old.st_size
-    assert made.load_policy().default_action == "prompt"
+    assert exec_authorizer.path.stat().st_size == old.st_size
+    assert exec_authorizer.load_policy().default_action == "prompt"
 
 
 def test_a_file_that_became_unreadable_denies_although_it_was_read_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = authorizer(tmp_path, ALLOW)
+    exec_authorizer = authorizer(tmp_path, ALLOW)
     let_it_settle(monkeypatch)
-    made.load_policy()
+    exec_authorizer.load_policy()
 
     target = tmp_path / "elsewhere"
-    made.path.rename(target)
-    made.path.symlink_to(target)
+    exec_authorizer.path.rename(target)
+    exec_authorizer.path.symlink_to(target)
 
     with pytest.raises(BadPolicy):
-        made.evaluate(["ls"])
+        exec_authorizer.evaluate(["ls"])
 
 
 def test_stricter_rules_count_for_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = authorizer(tmp_path, ALLOW)
+    exec_authorizer = authorizer(tmp_path, ALLOW)
     let_it_settle(monkeypatch)
-    asyncio.run(made.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))
+    asyncio.run(exec_authorizer.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))
 
-    made.save_policy(DENY)
+    exec_authorizer.save_policy(DENY)
 
     with pytest.raises(ToolDenied):
-        asyncio.run(made.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))
+        asyncio.run(exec_authorizer.authorise(CALL, ["touch", "x"], cwd=tmp_path, asker="a test"))

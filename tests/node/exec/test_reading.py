@@ -158,7 +158,7 @@ UNREAD = {
 }  # fmt: skip
 
 
-def _shown(piece: ParsedCommand) -> str:
+def _to_text(piece: ParsedCommand) -> str:
     """As in the table: open words in angles, and what else there is to say before them."""
     words = " ".join(f"<{word.text}>" if word.is_dynamic else shlex.quote(word.text) for word in piece.words)
     return ("then " if piece.runs_after_others else "") + ("fed " if piece.has_piped_input else "") + words
@@ -169,7 +169,7 @@ def test_text_is_the_commands_it_would_start(text: str, expected: str) -> None:
     reading = parse_script(text, shell="sh")
 
     assert reading.uncertainties == ()
-    assert " / ".join(map(_shown, reading.commands)) == expected
+    assert " / ".join(map(_to_text, reading.commands)) == expected
     assert {piece.shell for piece in reading.commands} <= {"sh"}
 
 
@@ -180,7 +180,7 @@ def test_text_that_is_not_understood_is_reported_with_the_reason(why: str, text:
 
 @pytest.mark.parametrize("shell", ["bash", "rbash"])
 def test_a_pipe_of_both_outputs_is_a_pipe_to_bash_alone(shell: str) -> None:
-    assert [_shown(piece) for piece in parse_script("ls |& cat; id", shell=shell).commands] == [
+    assert [_to_text(piece) for piece in parse_script("ls |& cat; id", shell=shell).commands] == [
         "ls",
         "fed cat",
         "then id",
@@ -197,10 +197,10 @@ def test_what_feeds_a_shell_or_runs_before_it_does_so_to_all_it_starts() -> None
     fed = parse_script(text, shell="sh", has_piped_input=True).commands
     later = parse_script(text, shell="sh", runs_after_others=True).commands
 
-    assert [_shown(piece) for piece in fed] == [
+    assert [_to_text(piece) for piece in fed] == [
         "fed ls", "fed cat", "then fed id", "then fed wc", "then fed echo <> <>",
     ]  # fmt: skip
-    assert [_shown(piece) for piece in later] == ["then ls", "then fed cat", "then id", "then wc", "then echo <> <>"]
+    assert [_to_text(piece) for piece in later] == ["then ls", "then fed cat", "then id", "then wc", "then echo <> <>"]
 
 
 def test_what_was_read_before_a_doubt_is_still_reported() -> None:

@@ -129,9 +129,9 @@ def test_rules_for_paths_and_for_names_like_these(
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     policy = rules("prompt", allow=(pattern.format(own=own),))
 
-    given = [word.format(own=own) for word in argv]
+    words = [word.format(own=own) for word in argv]
 
-    assert verdict(tmp_path / "state", policy, given, cwd=tmp_path / "work") == expected
+    assert verdict(tmp_path / "state", policy, words, cwd=tmp_path / "work") == expected
 
 
 # ---- warnings about a rule ----
@@ -378,7 +378,7 @@ def test_a_rule_for_what_runs_its_own_words_is_not(pattern: str) -> None:
 
 @pytest.mark.parametrize("line", _lines(ANY_FOLDERS))
 def test_a_script_that_depends_on_the_folder_is_named_with_what_does_not(line: str) -> None:
-    """Whoever asks chooses the folder."""
+    """The caller chooses the folder."""
     pattern, word, instead = line.split(": ")
 
     risk = assess_pattern(pattern)
@@ -517,8 +517,8 @@ def test_rules_switched_off_or_against_something_are_no_risk() -> None:
 # ---- at the terminal ----
 
 
-def command(state: Path, *given: str) -> subprocess.CompletedProcess[str]:
-    argv = [OPENCLAW, "approvals", *given, "--state-dir", str(state)]
+def command(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [OPENCLAW, "approvals", *words, "--state-dir", str(state)]
     return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -527,42 +527,44 @@ def patterns_in(state: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "words",
     [("allow", "git *"), ("allow", "*"), ("allow", "sudo *"), ("allow", "setsid bash"), ("allow", "ssh host bash"),
      ("default", "allow")],
 )  # fmt: skip
-def test_a_grave_rule_needs_a_second_yes(tmp_path: Path, given: tuple[str, str]) -> None:
+def test_a_grave_rule_needs_a_second_yes(tmp_path: Path, words: tuple[str, str]) -> None:
     approvals_of(tmp_path, DEFAULT_POLICY)
     before = (tmp_path / POLICY_FILE).read_text()
 
-    refused = command(tmp_path, *given)
+    refused = command(tmp_path, *words)
     unchanged = (tmp_path / POLICY_FILE).read_text()
-    made = command(tmp_path, *given, "--yes")
+    confirmed = command(tmp_path, *words, "--yes")
 
     assert refused.returncode == 1
     assert "lets through" in refused.stdout
     assert "Safer: " in refused.stdout
     assert "add --yes if you mean it" in refused.stderr
     assert unchanged == before
-    assert made.returncode == 0
-    assert "lets through" in made.stdout
+    assert confirmed.returncode == 0
+    assert "lets through" in confirmed.stdout
     assert (tmp_path / POLICY_FILE).read_text() != before
 
 
-@pytest.mark.parametrize(("typed", "made"), [("y", True), ("YES", True), ("n", False), ("", False), ("maybe", False)])
-def test_at_a_terminal_it_is_asked_once_more(tmp_path: Path, typed: str, made: bool) -> None:
+@pytest.mark.parametrize(
+    ("typed", "confirmed"), [("y", True), ("YES", True), ("n", False), ("", False), ("maybe", False)]
+)
+def test_at_a_terminal_it_is_asked_once_more(tmp_path: Path, typed: str, confirmed: bool) -> None:
     ours, theirs = pty.openpty()
     try:
         os.write(ours, f"{typed}\n".encode())
         argv = [OPENCLAW, "approvals", "allow", "awk *", "--state-dir", str(tmp_path)]
-        done = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
     finally:
         os.close(ours)
         os.close(theirs)
 
-    assert "[y/N]" in done.stdout
-    assert done.returncode == (0 if made else 1)
-    assert ("awk *" in patterns_in(tmp_path)) == made
+    assert "[y/N]" in result.stdout
+    assert result.returncode == (0 if confirmed else 1)
+    assert ("awk *" in patterns_in(tmp_path)) == confirmed
 
 
 def test_a_rule_that_only_reads_or_writes_is_made_with_a_word_and_others_without(tmp_path: Path) -> None:
@@ -582,9 +584,9 @@ def test_a_rule_that_only_reads_or_writes_is_made_with_a_word_and_others_without
 def test_the_doctor_lists_the_rules_that_let_through_more_than_they_say(tmp_path: Path) -> None:
     def found() -> list[tuple[str, str]]:
         argv = [OPENCLAW, "doctor", "--json", "--state-dir", str(tmp_path)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
         return [
-            (each["state"], each["says"]) for each in json.loads(done.stdout)["findings"] if each["area"] == "rules"
+            (each["state"], each["says"]) for each in json.loads(result.stdout)["findings"] if each["area"] == "rules"
         ]
 
     (fresh,) = found()

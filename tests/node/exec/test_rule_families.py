@@ -140,7 +140,7 @@ def test_a_deny_is_not_found_where_it_cannot_fit(tmp_path: Path, pattern: str, t
 
 # ---- denies against what a program is asked to start ----
 
-TOLD_TO_START_RM = """
+STARTS_RM_BY_ARGUMENT = """
     setsid rm x
     setsid -w rm x
     setsid /bin/rm x
@@ -238,7 +238,7 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-@pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM))
+@pytest.mark.parametrize("text", _lines(STARTS_RM_BY_ARGUMENT))
 def test_a_deny_is_found_in_what_a_program_is_asked_to_start(tmp_path: Path, text: str) -> None:
     """Whether it is given as words or as text for a shell."""
     for policy in (
@@ -261,7 +261,7 @@ def test_what_starts_and_names_nothing_that_is_denied_is_not_touched(tmp_path: P
     assert verdict(tmp_path, rules("allow", deny=("rm *",)), ["sh", "-c", text]) == "allow"
 
 
-@pytest.mark.parametrize("text", _lines(TOLD_TO_START_RM) + _lines(NAMES_RM))
+@pytest.mark.parametrize("text", _lines(STARTS_RM_BY_ARGUMENT) + _lines(NAMES_RM))
 def test_a_deny_changes_nothing_for_a_program_a_rule_before_it_allows(tmp_path: Path, text: str) -> None:
     """First match first: a rule that allows `ssh *` allows all it can do."""
     argv = shlex.split(text)
@@ -450,19 +450,19 @@ def test_a_command_has_at_most_4096_words(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("limits", "seconds"),
     [({}, 30), ({"timeoutMs": 1}, 0.001), ({"timeoutMs": 600_000}, 600), ({"timeoutMs": 600_001}, 600),
      ({"timeoutMs": 10**12}, 600), ({"timeoutMs": 0}, 30), ({"timeoutMs": -5}, 30), ({"timeout": 50}, 0.05)],
 )  # fmt: skip
 def test_a_command_runs_thirty_seconds_by_default_and_ten_minutes_at_most(
-    given: dict[str, int], seconds: float
+    limits: dict[str, int], seconds: float
 ) -> None:
-    assert parse_run_request({"command": ["true"], **given}).seconds == seconds
+    assert parse_run_request({"command": ["true"], **limits}).seconds == seconds
 
 
 @pytest.mark.parametrize(("size", "whole"), [(1_048_576, True), (1_048_577, False)])
 def test_a_mebibyte_of_output_is_kept(tmp_path: Path, size: int, whole: bool) -> None:
-    done = run(tmp_path, rules("allow"), ["head", "-c", str(size), "/dev/zero"])
+    result = run(tmp_path, rules("allow"), ["head", "-c", str(size), "/dev/zero"])
 
-    assert done["truncated"] is not whole
-    assert (len(done["stdout"]) == size) is whole
+    assert result["truncated"] is not whole
+    assert (len(result["stdout"]) == size) is whole

@@ -195,10 +195,10 @@ def test_a_link_to_a_program_of_many_names_acts_by_its_own_name(
     work = tmp_path / "work"
     work.mkdir()
     (work / link).symlink_to(box / box_name)
-    given = words.split("|") if "|" in words else words.split()
+    arguments = words.split("|") if "|" in words else words.split()
     policy = rules("prompt", allow=("ls *",), deny=("rm *",))
 
-    assert verdict(tmp_path / "state", policy, [f"./{link}", *given], cwd=work) == expected
+    assert verdict(tmp_path / "state", policy, [f"./{link}", *arguments], cwd=work) == expected
 
 
 @pytest.mark.parametrize("box_name", ["busybox", "toybox", "coreutils"])

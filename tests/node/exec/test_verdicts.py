@@ -22,13 +22,13 @@ PLACES = {**FILES, **{path: path for path in FILES.values()}, "/bin/rm": "/usr/b
 
 def _judged(rules: str, line: str, *, default: Action = "prompt", **more: object) -> ExecVerdict:
     """`rules`: one after the other, as `allow ls *`. A line with a shell's signs is given to a shell."""
-    made = tuple(
+    exec_rules = tuple(
         Rule(pattern=pattern, action=action, **more)  # type: ignore[arg-type]
         for action, _, pattern in (rule.strip().partition(" ") for rule in rules.split(",") if rule)
     )
     words = ["sh", "-c", line] if any(char in line for char in ";|$") else shlex.split(line)
     reading = unwrap([ParsedCommand(tuple(map(ShellWord, words)))])
-    return evaluate_policy(ExecPolicy(default_action=default, rules=made), reading, locate=PLACES.get)
+    return evaluate_policy(ExecPolicy(default_action=default, rules=exec_rules), reading, locate=PLACES.get)
 
 
 VERDICTS = [
@@ -260,12 +260,12 @@ def test_an_answer_is_remembered_as_exactly_what_was_asked(
     by_hand = Rule(pattern="make x", action="allow")
     policy = ExecPolicy(default_action="prompt", rules=(by_hand,))
 
-    made = add_remembered_rules(policy, [piece], [bound])
+    changed = add_remembered_rules(policy, [piece], [bound])
 
     if pattern is None:
-        assert made is None
+        assert changed is None
         return
-    assert made is not None
+    assert changed is not None
     assert bound is not None
     shells = (piece.shell,) if piece.shell else None
     fresh = Rule(
@@ -276,16 +276,16 @@ def test_an_answer_is_remembered_as_exactly_what_was_asked(
         files=bound.files,
         description="always allowed by a person",
     )
-    assert made.rules == (fresh, by_hand)
-    assert add_remembered_rules(made, [piece], [bound]) == made
+    assert changed.rules == (fresh, by_hand)
+    assert add_remembered_rules(changed, [piece], [bound]) == changed
 
 
 def test_a_later_answer_takes_the_place_of_an_earlier_one_of_the_same_words_and_folder() -> None:
     policy = ExecPolicy(default_action="prompt")
     for bound in (CommandBinding("/a", {"x": "1"}), CommandBinding("/b", {"x": "1"}), CommandBinding("/a", {"x": "2"})):
-        made = add_remembered_rules(policy, [_piece("make x"), _piece("git x")], [bound, bound])
-        assert made is not None
-        policy = made
+        changed = add_remembered_rules(policy, [_piece("make x"), _piece("git x")], [bound, bound])
+        assert changed is not None
+        policy = changed
 
     assert [(rule.pattern, rule.cwd, rule.files) for rule in policy.rules] == [
         ("make x", "/a", {"x": "2"}),

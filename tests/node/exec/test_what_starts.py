@@ -248,10 +248,10 @@ def _by_every_way(tmp_path: Path, setting: str) -> set[str]:
     by_env = verdict(tmp_path, LOOKING, ["env", setting, "ls"])
     try:
         run(tmp_path, LOOKING, ["true"], env={name: value})
-        given = "allow"
+        remembered = "allow"
     except OpenClawError:
-        given = "prompt"
-    return {text, alone, by_env, given}
+        remembered = "prompt"
+    return {text, alone, by_env, remembered}
 
 
 @pytest.mark.parametrize("setting", HARMFUL_VALUES)

@@ -71,30 +71,30 @@ def test_a_clip_without_a_microphone_is_silent_and_says_so(tmp_path: Path) -> No
 
 
 def test_the_camera_is_not_touched_without_consent() -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def refuse(call: ToolCall, what: str) -> None:
-        asked.append(what)
+        questions.append(what)
         raise ToolDenied("no person agreed")
 
     for command in ("camera.snap", "camera.clip"):
         with pytest.raises(ToolDenied):
             asyncio.run(call(camera(consent=refuse), command, durationMs=900))
 
-    assert [what.partition(" with the camera ")[0] for what in asked] == ["take a photo", "film"]
-    assert asked[1].endswith("for 0.9 s")
+    assert [what.partition(" with the camera ")[0] for what in questions] == ["take a photo", "film"]
+    assert questions[1].endswith("for 0.9 s")
 
 
 def test_a_cancelled_clip_stops_its_program_and_frees_the_camera_at_once() -> None:
     async def scenario() -> None:
-        made, line, before = camera(), ProgressRecorder(), children()
-        task = asyncio.ensure_future(call(made, "camera.clip", line=line, durationMs=60_000))
+        capability, line, before = camera(), ProgressRecorder(), children()
+        task = asyncio.ensure_future(call(capability, "camera.clip", line=line, durationMs=60_000))
         await asyncio.wait_for(line.begun.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not children() - before
-        await call(made, "camera.snap", maxWidth=16)
+        await call(capability, "camera.snap", maxWidth=16)
 
     asyncio.run(scenario())
 
@@ -106,10 +106,10 @@ def test_only_one_call_holds_the_camera_at_a_time() -> None:
         async def note(call: ToolCall, what: str) -> None:
             held.append((call.name, len(children() - before)))
 
-        made, line = camera(consent=note), ProgressRecorder()
-        clip = asyncio.ensure_future(call(made, "camera.clip", line=line, durationMs=700))
+        capability, line = camera(consent=note), ProgressRecorder()
+        clip = asyncio.ensure_future(call(capability, "camera.clip", line=line, durationMs=700))
         await asyncio.sleep(0)
-        await asyncio.gather(clip, call(made, "camera.snap", maxWidth=16))
+        await asyncio.gather(clip, call(capability, "camera.snap", maxWidth=16))
         return held
 
     # When the second has its turn, the program of the first is gone.
@@ -132,9 +132,9 @@ def test_cameras_are_listed_in_both_spellings_with_the_kernels_names(tmp_path: P
         (entry / "name").write_text(name + "\n")
         (entry / "index").write_text(index + "\n")
         (devices / f"video{number}").touch()
-    made = camera(source=None, sysfs=sysfs, devices=devices, device=str(devices / "video2"))
+    capability = camera(source=None, sysfs=sysfs, devices=devices, device=str(devices / "video2"))
 
-    result = result_json(asyncio.run(call(made, "camera.list")))
+    result = result_json(asyncio.run(call(capability, "camera.list")))
 
     assert result["cameras"] == [
         {"deviceId": str(devices / "video0"), "name": "Front Cam", "isDefault": False},
@@ -147,20 +147,20 @@ def test_cameras_are_listed_in_both_spellings_with_the_kernels_names(tmp_path: P
         "deviceType": "v4l2",
     }
     with pytest.raises(ToolArguments, match=r"camera\.list names them"):
-        asyncio.run(call(made, "camera.snap", deviceId="/dev/video9"))
+        asyncio.run(call(capability, "camera.snap", deviceId="/dev/video9"))
 
 
 def test_without_a_camera_the_list_is_empty_and_the_rest_missing_with_a_remedy(tmp_path: Path) -> None:
-    made = camera(source=None, sysfs=tmp_path / "none", devices=tmp_path)
+    capability = camera(source=None, sysfs=tmp_path / "none", devices=tmp_path)
 
-    assert made.unavailable_reason("camera.list") is None
-    assert result_json(asyncio.run(call(made, "camera.list"))) == {"cameras": [], "devices": []}
+    assert capability.unavailable_reason("camera.list") is None
+    assert result_json(asyncio.run(call(capability, "camera.list"))) == {"cameras": [], "devices": []}
     for command in ("camera.snap", "camera.clip"):
-        missing = made.unavailable_reason(command)
+        missing = capability.unavailable_reason(command)
         assert missing is not None
         assert "Plug one in" in missing.remedy
         with pytest.raises(ToolUnavailable, match="CAMERA_UNAVAILABLE"):
-            asyncio.run(call(made, command))
+            asyncio.run(call(capability, command))
 
 
 def test_other_formats_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What holds for every media command: its schema, its place in the documentation, and that the desk takes it."""
+"""What holds for every media command: its schema, its place in the documentation, and that the dispatcher takes it."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -159,19 +159,19 @@ def test_a_film_has_the_length_the_rate_and_the_pixels_asked_for(blue: Environ, 
 
 def test_no_film_is_made_without_consent(blue: Environ) -> None:
     need("ffmpeg", package="ffmpeg")
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def refuse(call: ToolCall, what: str) -> None:
-        asked.append(what)
+        questions.append(what)
         raise ToolDenied("no person agreed")
 
     with pytest.raises(ToolDenied):
         asyncio.run(call(ScreenCapability(consent=refuse, environ=blue), "screen.record", durationMs=2000))
 
-    assert asked == ["film screen 0 for 2 s"]
+    assert questions == ["film screen 0 for 2 s"]
 
 
-def test_a_film_of_a_screen_that_is_not_there_is_refused_before_anybody_is_asked(blue: Environ) -> None:
+def test_a_film_of_a_screen_that_is_not_there_is_refused_before_the_user_is_asked(blue: Environ) -> None:
     need("ffmpeg", package="ffmpeg")
 
     async def never(call: ToolCall, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Sound: speech heard on a real sound server, asked of a stand-in for ElevenLabs, and what a film hears."""
+"""Sound: speech played on a real sound server, requested from a fake ElevenLabs, and recorded in a film."""
 
 import asyncio
 import contextlib
@@ -48,15 +48,15 @@ def loudest(samples: bytes) -> int:
     return max(map(abs, array("h", samples[: len(samples) // 2 * 2])), default=0)
 
 
-def wait_for(done: Any, what: str) -> None:
+def wait_for(condition: Any, what: str) -> None:
     end = time.monotonic() + END_WAIT
-    while not done():
+    while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
-def ear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environ]:
     """A sound server whose only speaker is a null sink called `ear`; yields the environment that leads to it."""
     pulseaudio = need("pulseaudio", package="pulseaudio")
     need("paplay", package="pulseaudio-utils")
@@ -99,26 +99,26 @@ class FakeElevenLabs:
 
 @pytest.fixture
 def stand() -> Iterator[FakeElevenLabs]:
-    made = FakeElevenLabs()
+    fake = FakeElevenLabs()
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            made.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(made.status)
+            fake.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(fake.status)
             self.send_header("Location", "http://127.0.0.1:9/elsewhere")
             self.end_headers()
-            self.wfile.write(made.body)
+            self.wfile.write(fake.body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        made.url = f"http://127.0.0.1:{server.server_address[1]}"
+        fake.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield made
+            yield fake
         finally:
             server.shutdown()
             thread.join(10)
@@ -139,10 +139,10 @@ def tts(tmp_path: Path, environ: Environ, **options: Any) -> TtsCapability:
     )
 
 
-def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) -> None:
+def test_the_text_is_played_on_the_sound_server(sound: Environ, tmp_path: Path) -> None:
     recording = tmp_path / "heard.raw"
-    with listening(ear, recording):
-        result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="The quick brown fox jumps over the dog."))
+    with listening(sound, recording):
+        result = asyncio.run(call(tts(tmp_path, sound), "tts.speak", text="The quick brown fox jumps over the dog."))
 
     value = result_json(result)
     assert {key: value[key] for key in value if key != "durationMs"} == {
@@ -165,9 +165,9 @@ def test_the_text_is_played_on_the_sound_server(ear: Environ, tmp_path: Path) ->
     assert abs((loud[-1] - loud[0]) / 22050 - lasting) < 1.0
 
 
-def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: Path) -> None:
+def test_the_duration_is_what_another_program_measures(sound: Environ, tmp_path: Path) -> None:
     soxi = need("soxi", package="sox")
-    result = asyncio.run(call(tts(tmp_path, ear), "tts.speak", text="One two three."))
+    result = asyncio.run(call(tts(tmp_path, sound), "tts.speak", text="One two three."))
     path = tmp_path / "said.wav"
     path.write_bytes(audio_data(result))
 
@@ -176,14 +176,14 @@ def test_the_duration_is_what_another_program_measures(ear: Environ, tmp_path: P
     assert abs(measured - (wav_seconds(Speech(audio_data(result), "audio/wav")) or 0)) < 0.01
 
 
-def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) -> None:
+def test_a_film_hears_what_the_sound_server_plays(sound: Environ, tmp_path: Path) -> None:
     ffmpeg = need("ffmpeg", package="ffmpeg")
 
     async def scenario() -> bytes:
         settings = NodeSettings(camera_source="lavfi:testsrc2=size=320x240:rate=10")
-        camera = CameraCapability(consent=agree, settings=lambda: settings, environ=ear)
+        camera = CameraCapability(consent=agree, settings=lambda: settings, environ=sound)
         filming = asyncio.ensure_future(call(camera, "camera.clip", durationMs=4000))
-        await call(tts(tmp_path, ear), "tts.speak", text="This is heard in the film. This is heard in the film.")
+        await call(tts(tmp_path, sound), "tts.speak", text="This is heard in the film. This is heard in the film.")
         result = await filming
         assert result_json(result)["hasAudio"] is True
         return video_data(result)
@@ -194,14 +194,14 @@ def test_a_film_hears_what_the_sound_server_plays(ear: Environ, tmp_path: Path) 
     assert loudest(subprocess.run(words, capture_output=True, check=True, timeout=30).stdout) > LOUD
 
 
-def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tmp_path: Path) -> None:
+def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(sound: Environ, tmp_path: Path) -> None:
     async def scenario() -> None:
-        made, line = tts(tmp_path, ear), ProgressRecorder()
+        capability, line = tts(tmp_path, sound), ProgressRecorder()
         long = "This sentence is said again and again. " * 20
-        playing = asyncio.ensure_future(call(made, "tts.speak", line=line, text=long))
-        waiting = asyncio.ensure_future(call(made, "tts.speak", text=long))
+        playing = asyncio.ensure_future(call(capability, "tts.speak", line=line, text=long))
+        waiting = asyncio.ensure_future(call(capability, "tts.speak", text=long))
         await asyncio.wait_for(line.begun.wait(), 30)
-        result = await call(made, "tts.speak", text="Stop.", interrupt=True)
+        result = await call(capability, "tts.speak", text="Stop.", interrupt=True)
         assert result_json(result)["spoken"] is True
         for earlier in (playing, waiting):
             with pytest.raises(ToolError, match="Speak canceled"):
@@ -211,10 +211,10 @@ def test_a_newer_call_that_interrupts_makes_the_older_ones_fail(ear: Environ, tm
     asyncio.run(scenario())
 
 
-def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -> None:
+def test_a_cancelled_call_stops_speaking_at_once(sound: Environ, tmp_path: Path) -> None:
     async def scenario() -> None:
-        made, line, before = tts(tmp_path, ear), ProgressRecorder(), children()
-        task = asyncio.ensure_future(call(made, "tts.speak", line=line, text="Again and again. " * 100))
+        capability, line, before = tts(tmp_path, sound), ProgressRecorder(), children()
+        task = asyncio.ensure_future(call(capability, "tts.speak", line=line, text="Again and again. " * 100))
         await asyncio.wait_for(line.begun.wait(), 30)
         assert children() - before
         task.cancel()
@@ -226,13 +226,13 @@ def test_a_cancelled_call_stops_speaking_at_once(ear: Environ, tmp_path: Path) -
 
 
 @pytest.fixture
-def dispatcher(ear: Environ, tmp_path: Path) -> Iterator[Environ]:
+def dispatcher(sound: Environ, tmp_path: Path) -> Iterator[Environ]:
     """A machine whose only voice is speech-dispatcher, which plays by itself."""
     server = need("speech-dispatcher", package="speech-dispatcher")
     programs, socket = tmp_path / "bin", tmp_path / "speechd"
     programs.mkdir()
     (programs / "spd-say").symlink_to(need("spd-say", package="speech-dispatcher"))
-    environ = {**ear, "SPEECHD_ADDRESS": f"unix_socket:{socket}", "XDG_RUNTIME_DIR": str(tmp_path)}
+    environ = {**sound, "SPEECHD_ADDRESS": f"unix_socket:{socket}", "XDG_RUNTIME_DIR": str(tmp_path)}
     words = (server, "-s", "-S", str(socket), "-P", str(tmp_path / "pid"), "-L", str(tmp_path))
     with running(*words, env=environ):
         wait_for(socket.exists, "speech-dispatcher does not listen")
@@ -240,20 +240,20 @@ def dispatcher(ear: Environ, tmp_path: Path) -> Iterator[Environ]:
 
 
 def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_when_cancelled(
-    ear: Environ, dispatcher: Environ, tmp_path: Path
+    sound: Environ, dispatcher: Environ, tmp_path: Path
 ) -> None:
-    made, recording = tts(tmp_path, dispatcher), tmp_path / "heard.raw"
-    assert made.unavailable_reason("tts.speak") is None
+    capability, recording = tts(tmp_path, dispatcher), tmp_path / "heard.raw"
+    assert capability.unavailable_reason("tts.speak") is None
 
-    with listening(ear, recording):
-        result = asyncio.run(call(made, "tts.speak", text="Hello from the dispatcher."))
+    with listening(sound, recording):
+        result = asyncio.run(call(capability, "tts.speak", text="Hello from the dispatcher."))
     assert result_json(result)["spoken"] is True
     assert len(result.content) == 1
     assert loudest(recording.read_bytes()) > LOUD
 
     async def scenario() -> None:
         line = ProgressRecorder()
-        task = asyncio.ensure_future(call(made, "tts.speak", line=line, text="Again and again. " * 100))
+        task = asyncio.ensure_future(call(capability, "tts.speak", line=line, text="Again and again. " * 100))
         await asyncio.wait_for(line.begun.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -261,35 +261,35 @@ def test_speech_dispatcher_speaks_when_it_is_the_only_voice_and_falls_silent_whe
 
     asyncio.run(scenario())
     time.sleep(0.5)  # what is in the sound server's buffers is still played
-    with listening(ear, recording):
+    with listening(sound, recording):
         time.sleep(0.5)
     assert loudest(recording.read_bytes()) < LOUD
 
 
-def test_text_is_never_taken_for_an_option_and_is_bounded(ear: Environ, tmp_path: Path) -> None:
-    made = tts(tmp_path, ear)
+def test_text_is_never_taken_for_an_option_and_is_bounded(sound: Environ, tmp_path: Path) -> None:
+    capability = tts(tmp_path, sound)
 
-    assert result_json(asyncio.run(call(made, "tts.speak", text="--version -w /dev/null")))["spoken"] is True
+    assert result_json(asyncio.run(call(capability, "tts.speak", text="--version -w /dev/null")))["spoken"] is True
     with pytest.raises(ToolArguments, match="Missing required text"):
-        asyncio.run(call(made, "tts.speak", text="  "))
+        asyncio.run(call(capability, "tts.speak", text="  "))
     with pytest.raises(ToolArguments, match="exceeds 5000 characters"):
-        asyncio.run(call(made, "tts.speak", text="x" * 5001))
+        asyncio.run(call(capability, "tts.speak", text="x" * 5001))
     with pytest.raises(ToolArguments, match="no name of a voice"):
-        asyncio.run(call(made, "tts.speak", text="x", voiceId="-w/tmp/x"))
+        asyncio.run(call(capability, "tts.speak", text="x", voiceId="-w/tmp/x"))
     with pytest.raises(ToolArguments, match="no such TTS provider"):
-        asyncio.run(call(made, "tts.speak", text="x", provider="piper"))
+        asyncio.run(call(capability, "tts.speak", text="x", provider="piper"))
 
 
 def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
-    ear: Environ, tmp_path: Path, stand: FakeElevenLabs, mp3: bytes
+    sound: Environ, tmp_path: Path, stand: FakeElevenLabs, mp3: bytes
 ) -> None:
     stand.body = mp3
-    made = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
-    made.keys.store(ELEVENLABS_KEY, "sk-test")
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs", elevenlabs_voice="vo/ice", elevenlabs_url=stand.url)
+    capability.keys.store(ELEVENLABS_KEY, "sk-test")
     recording = tmp_path / "heard.raw"
 
-    with listening(ear, recording):
-        result = asyncio.run(call(made, "tts.speak", text="Hello", model="m1"))
+    with listening(sound, recording):
+        result = asyncio.run(call(capability, "tts.speak", text="Hello", model="m1"))
 
     ((path, headers, body),) = stand.requests
     assert path == "/v1/text-to-speech/vo%2Fice"
@@ -301,51 +301,51 @@ def test_elevenlabs_gets_the_text_the_key_and_the_voice_and_its_sound_is_played(
 
 
 def test_a_service_that_fails_is_stood_in_for_only_when_it_was_not_named(
-    ear: Environ, tmp_path: Path, stand: FakeElevenLabs
+    sound: Environ, tmp_path: Path, stand: FakeElevenLabs
 ) -> None:
     stand.status, stand.body = 401, b"secret details of the service"
-    made = tts(tmp_path, ear, tts_provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
-    made.keys.store(ELEVENLABS_KEY, "sk-test")
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs", elevenlabs_voice="v", elevenlabs_url=stand.url)
+    capability.keys.store(ELEVENLABS_KEY, "sk-test")
 
-    value = result_json(asyncio.run(call(made, "tts.speak", text="Hello")))
+    value = result_json(asyncio.run(call(capability, "tts.speak", text="Hello")))
     assert (value["provider"], value["requestedProvider"], value["fellBack"]) == ("system", "elevenlabs", True)
 
     with pytest.raises(ToolError, match="refused the API key") as raised:
-        asyncio.run(call(made, "tts.speak", text="Hello", provider="ElevenLabs"))
+        asyncio.run(call(capability, "tts.speak", text="Hello", provider="ElevenLabs"))
     assert "secret" not in str(raised.value)
     assert "sk-test" not in str(raised.value)
 
     stand.status = 307  # the key does not follow a redirect
     with pytest.raises(ToolError, match="answered 307"):
-        asyncio.run(call(made, "tts.speak", text="Hello", provider="elevenlabs"))
+        asyncio.run(call(capability, "tts.speak", text="Hello", provider="elevenlabs"))
 
 
-def test_the_key_is_never_sent_over_plain_http_to_another_machine(ear: Environ, tmp_path: Path) -> None:
-    made = tts(tmp_path, ear, elevenlabs_voice="v", elevenlabs_url="http://speech.example")
-    made.keys.store(ELEVENLABS_KEY, "sk-test")
+def test_the_key_is_never_sent_over_plain_http_to_another_machine(sound: Environ, tmp_path: Path) -> None:
+    capability = tts(tmp_path, sound, elevenlabs_voice="v", elevenlabs_url="http://speech.example")
+    capability.keys.store(ELEVENLABS_KEY, "sk-test")
 
     with pytest.raises(ToolUnavailable, match="https only"):
-        asyncio.run(call(made, "tts.speak", text="Hello", provider="elevenlabs"))
+        asyncio.run(call(capability, "tts.speak", text="Hello", provider="elevenlabs"))
 
 
-def test_the_status_names_each_voices_readiness(ear: Environ, tmp_path: Path) -> None:
-    def readiness(made: TtsCapability) -> tuple[object, list[object]]:
-        value = result_json(asyncio.run(call(made, "tts.status")))
+def test_the_status_names_each_voices_readiness(sound: Environ, tmp_path: Path) -> None:
+    def readiness(speech: TtsCapability) -> tuple[object, list[object]]:
+        value = result_json(asyncio.run(call(speech, "tts.status")))
         assert [one["isReady"] for one in value["providers"]] == [
             one["readiness"] == "ready" for one in value["providers"]
         ]
         return (value["effectiveProvider"], value["willFallBack"]), [one["readiness"] for one in value["providers"]]
 
-    made = tts(tmp_path, ear, tts_provider="elevenlabs")
-    assert readiness(made) == (("system", True), ["ready", "needs-api-key"])
-    made.keys.store(ELEVENLABS_KEY, "sk-test")
-    assert readiness(made) == (("system", True), ["ready", "needs-voice"])
+    capability = tts(tmp_path, sound, tts_provider="elevenlabs")
+    assert readiness(capability) == (("system", True), ["ready", "needs-api-key"])
+    capability.keys.store(ELEVENLABS_KEY, "sk-test")
+    assert readiness(capability) == (("system", True), ["ready", "needs-voice"])
     complete = tts(tmp_path, {"PATH": "/nowhere"}, tts_provider="elevenlabs", elevenlabs_voice="v")
     assert readiness(complete) == (("elevenlabs", False), ["unavailable", "ready"])
 
 
-def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(ear: Environ, tmp_path: Path) -> None:
-    voiceless = tts(tmp_path, {**ear, "PATH": str(tmp_path)}).unavailable_reason("tts.speak")
+def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(sound: Environ, tmp_path: Path) -> None:
+    voiceless = tts(tmp_path, {**sound, "PATH": str(tmp_path)}).unavailable_reason("tts.speak")
     assert voiceless is not None
     assert "espeak-ng" in voiceless.remedy
 
@@ -413,9 +413,9 @@ def test_the_key_is_kept_where_only_its_owner_reads_it_and_forgotten_again(tmp_p
             command, input=typed, env=bare, capture_output=True, text=True, timeout=ANSWER_WAIT, check=False
         )
 
-    kept = key(typed="sk-secret\n")
+    result = key(typed="sk-secret\n")
     path = tmp_path / "keys" / "elevenlabs-api-key"
-    assert (kept.returncode, kept.stdout) == (0, f"The ElevenLabs key is kept in {path}.\n")
+    assert (result.returncode, result.stdout) == (0, f"The ElevenLabs key is kept in {path}.\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert KeyStore(tmp_path, keyring=False).read(ELEVENLABS_KEY) == "sk-secret"
     empty = key(typed="\n")

@@ -26,7 +26,7 @@ async def register(proxy: Proxy) -> Answer:
     return await proxy.send("POST", "/v1/chat/sessions", {})
 
 
-def test_one_address_does_not_fill_the_proxy_for_everybody(proxies: Start) -> None:
+def test_one_address_does_not_fill_the_proxy_for_every_client(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(most_sessions=8, most_sessions_of_a_peer=5) as proxy:
             answers = [await register(proxy) for _ in range(20)]
@@ -262,12 +262,12 @@ def tools(size: int) -> Any:
 def test_on_every_engine_one_address_does_not_fill_the_proxy_with_bytes(proxies: Start) -> None:
     async def main() -> None:
         async with proxies(most_bytes=400_000) as proxy:
-            made = [await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + n)}) for n in range(6)]
-            assert [answer.status for answer in made] == [200] * 3 + [429] * 3
-            assert "from your address" in made[-1].json["detail"]
-            assert "OPENCLAW_PROXY_MAX_REGISTERED_BYTES" in made[-1].json["detail"]
+            answers = [await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + n)}) for n in range(6)]
+            assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
+            assert "from your address" in answers[-1].json["detail"]
+            assert "OPENCLAW_PROXY_MAX_REGISTERED_BYTES" in answers[-1].json["detail"]
             await proxy.state.register(b"{}", client=ELSEWHERE)
-            id = made[0].json["mcpSessionId"]
+            id = answers[0].json["mcpSessionId"]
             more = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", {"tools": tools(150_000)})
             assert more.status == 429
             less = await proxy.send("PUT", f"/v1/chat/sessions/{id}/tools", {"tools": tools(10)})
@@ -282,8 +282,8 @@ def test_on_every_engine_bytes_of_unserved_sessions_give_way(proxies: Start) -> 
         async with proxies(most_bytes=400_000, unclaimed=-1.0) as proxy:
             ids = []
             for number in range(6):
-                made = await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + number)})
-                ids.append(made.json["mcpSessionId"])
+                answer = await proxy.send("POST", "/v1/chat/sessions", {"tools": tools(90_000 + number)})
+                ids.append(answer.json["mcpSessionId"])
             there = [(await proxy.send("GET", f"/v1/chat/sessions/{id}")).status for id in ids]
             assert there == [404] * 3 + [200] * 3
 
@@ -311,17 +311,17 @@ def test_on_every_engine_a_session_no_app_came_for_gives_way(proxies: Start) -> 
 
     async def main() -> None:
         async with proxies(most_sessions=3, most_sessions_of_a_peer=2, unclaimed=-1.0) as proxy:
-            kept = (await register(proxy)).json["mcpSessionId"]
-            async with proxy.app(kept):
+            open_id = (await register(proxy)).json["mcpSessionId"]
+            async with proxy.app(open_id):
                 first = (await register(proxy)).json["mcpSessionId"]
                 second = (await register(proxy)).json["mcpSessionId"]
-                assert (await proxy.send("GET", f"/v1/chat/sessions/{kept}")).status == 200
+                assert (await proxy.send("GET", f"/v1/chat/sessions/{open_id}")).status == 200
                 assert (await proxy.send("GET", f"/v1/chat/sessions/{first}")).status == 404
                 async with proxy.app(second):
                     assert (await register(proxy)).status == 429
-                    made = await proxy.state.register(b"{}", client=ELSEWHERE)
+                    created = await proxy.state.register(b"{}", client=ELSEWHERE)
                     again = await proxy.state.register(b"{}", client=("192.0.2.8", 1))
-                    assert (await proxy.send("GET", f"/v1/chat/sessions/{made.registration.id}")).status == 404
+                    assert (await proxy.send("GET", f"/v1/chat/sessions/{created.registration.id}")).status == 404
                     assert (await proxy.send("GET", f"/v1/chat/sessions/{again.registration.id}")).status == 200
 
     asyncio.run(main())

@@ -1,6 +1,6 @@
 """A bomb sent to every entry point that takes a schema: `python -m tests.tools.schemas.entry_points NAME REDIS`.
 
-A process of its own with little memory: what goes wrong here harms nobody else.
+A process of its own with little memory: what goes wrong here harms no other test.
 Prints a line of JSON for each entry point.
 """
 
@@ -58,7 +58,7 @@ async def put(bomb: Bomb) -> str:
         return str(answer.json["detail"]) if answer.status != 200 else await called(running, id, bomb)
 
 
-async def told_over_the_bridge(bomb: Bomb) -> str:
+async def send_over_the_bridge(bomb: Bomb) -> str:
     async with proxy(QUIET) as running:
         id = (await running.create(device_id="x"))["mcpSessionId"]
         async with running.app(id) as app:
@@ -68,7 +68,7 @@ async def told_over_the_bridge(bomb: Bomb) -> str:
             return str(app.errors.get_nowait()) if not app.errors.empty() else await called(running, id, bomb)
 
 
-async def kept_in_redis(bomb: Bomb) -> str:
+async def store_in_redis(bomb: Bomb) -> str:
     """Written by an instance that did not look, asked for at one that must."""
     settings = ProxySettings(audit="off", redis_url=sys.argv[2])
     async with proxy(settings) as first, proxy(settings) as second:
@@ -117,8 +117,8 @@ async def ordered(dispatcher: ToolDispatcher, name: str, bomb: Bomb) -> str:
 ENTRY_POINTS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
     registered,
     put,
-    told_over_the_bridge,
-    kept_in_redis,
+    send_over_the_bridge,
+    store_in_redis,
     described_by_a_node,
     offered_by_a_server,
 )
@@ -127,9 +127,9 @@ ENTRY_POINTS: tuple[Callable[[Bomb], Awaitable[str]], ...] = (
 async def main() -> None:
     bomb = BOMBS[sys.argv[1]]
     for entry_point in ENTRY_POINTS:
-        begun = time.process_time()
+        start = time.process_time()
         answer = await entry_point(bomb)
-        print(json.dumps([entry_point.__name__, answer[:500], time.process_time() - begun]), flush=True)
+        print(json.dumps([entry_point.__name__, answer[:500], time.process_time() - start]), flush=True)
     print(json.dumps(["memory", _most_memory()]), flush=True)
 
 

@@ -24,9 +24,9 @@ OF_NODES = "bytes to describe"  # how nodes are refused a description of more th
 @pytest.mark.parametrize("name", BOMBS)
 def test_it_is_refused_at_every_entry_point_with_a_sentence(one_redis: Redis, name: str) -> None:
     words = (sys.executable, "-m", "tests.tools.schemas.entry_points", name, one_redis.url)
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=DEADLINE, check=False)
-    *results, memory = [json.loads(line) for line in done.stdout.splitlines()] or [None]
-    assert done.returncode == 0, (results, memory, done.returncode, done.stderr[-2000:])
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=DEADLINE, check=False)
+    *results, memory = [json.loads(line) for line in result.stdout.splitlines()] or [None]
+    assert result.returncode == 0, (results, memory, result.returncode, result.stderr[-2000:])
     assert [entry_point for entry_point, _, _ in results] == [entry_point.__name__ for entry_point in ENTRY_POINTS]
     for entry_point, answer, seconds in results:
         assert re.search(BOMBS[name].says, answer) or (entry_point == "described_by_a_node" and OF_NODES in answer), (

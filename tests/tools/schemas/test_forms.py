@@ -123,13 +123,13 @@ def test_a_schema_that_cant_be_used_is_refused_with_what_to_change(schema: Json,
 
 
 def test_compiled_schemas_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = schemas._ValidatorCache()
-    monkeypatch.setattr(schemas, "validator_cache", kept)
+    cache = schemas._ValidatorCache()
+    monkeypatch.setattr(schemas, "validator_cache", cache)
     monkeypatch.setattr(schemas, "KEPT_BYTES", 4 << 20)
     first = weakref.ref(validator_for(fields(a={"pattern": costly(0)})))
     for number in range(1, 30):
         validator_for(fields(a={"pattern": costly(number)}))
-        assert kept.bytes <= 4 << 20
+        assert cache.bytes <= 4 << 20
     gc.collect()
     assert first() is None
 

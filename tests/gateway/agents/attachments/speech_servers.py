@@ -10,7 +10,7 @@ from typing import Any
 Json = dict[str, Any]
 
 
-class Ears(BaseHTTPRequestHandler):
+class SpeechHandler(BaseHTTPRequestHandler):
     """Answers as the transcription services do."""
 
     def do_POST(self) -> None:
@@ -37,7 +37,7 @@ class Ears(BaseHTTPRequestHandler):
 
 @contextmanager
 def handlers() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Ears)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SpeechHandler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"

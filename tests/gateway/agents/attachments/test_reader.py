@@ -41,7 +41,7 @@ class Listener:
         yield TurnCompleted(text="heard")
 
 
-def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Json | None = None) -> Listener:
+def run_with_files(*files: tuple[str, str, bytes], message: str = "read this", audio: Json | None = None) -> Listener:
     """What an agent got of a message with these files, and of a second message after it."""
 
     async def live() -> Listener:
@@ -66,18 +66,18 @@ def given(*files: tuple[str, str, bytes], message: str = "read this", audio: Jso
 
 
 def prompt(*files: tuple[str, str, bytes], audio: Json | None = None) -> str:
-    return given(*files, audio=audio).turns[0].prompt
+    return run_with_files(*files, audio=audio).turns[0].prompt
 
 
 def test_the_message_comes_first_and_unchanged() -> None:
-    listener = given(("a.txt", "text/plain", b"in the file"), message="  as is\t ")
+    listener = run_with_files(("a.txt", "text/plain", b"in the file"), message="  as is\t ")
 
     assert listener.turns[0].prompt.startswith("  as is\t \n\n<file")
-    assert given(message="  as is\t ").turns[0].prompt == "  as is\t "
+    assert run_with_files(message="  as is\t ").turns[0].prompt == "  as is\t "
 
 
 def test_pictures_stay_pictures_for_an_agent_that_sees() -> None:
-    turn = given(("p.png", "image/png", PNG), ("a.txt", "text/plain", b"words")).turns[0]
+    turn = run_with_files(("p.png", "image/png", PNG), ("a.txt", "text/plain", b"words")).turns[0]
 
     assert [item.data for item in turn.attachments] == [PNG]
     assert "words" in turn.prompt
@@ -147,14 +147,14 @@ def test_a_file_cannot_speak_as_the_person() -> None:
 
 
 def test_what_a_file_said_is_remembered_in_the_next_turn() -> None:
-    listener = given(("report.pdf", "application/pdf", pdf("The answer is 41")))
+    listener = run_with_files(("report.pdf", "application/pdf", pdf("The answer is 41")))
 
     received = msgspec.json.encode(listener.histories[1]).decode()
     assert "The answer is 41" in received
     assert "report.pdf" in received
 
 
-def test_speech_without_anybody_to_write_it_down_is_said_to_be_unheard() -> None:
+def test_speech_without_a_transcriber_is_reported_as_untranscribed() -> None:
     assert "no transcription is configured" in prompt(("v.mp3", "audio/mpeg", b"ID3 speech"))
 
 
@@ -219,7 +219,7 @@ SHELL = {"type": "cli", "command": "sh", "args": ["-c", "printf %s '{{MediaPath}
 )
 def test_no_type_a_sender_names_ends_a_turn_or_reaches_a_shell(kind: str, model: Json) -> None:
     """The second message recalls the file of the first; both are answered."""
-    listener = given(("voice.ogg", kind, b"x"), audio={"models": [model]})
+    listener = run_with_files(("voice.ogg", kind, b"x"), audio={"models": [model]})
     assert len(listener.turns) == 2
     for text in (listener.turns[0].prompt, msgspec.json.encode(listener.histories[1]).decode()):
         assert "pwned" not in text
@@ -253,7 +253,7 @@ def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.Monk
         raise RuntimeError("unforeseen")
 
     monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decode_text", broken)
-    listener = given(("a.txt", "text/plain", b"x"))
+    listener = run_with_files(("a.txt", "text/plain", b"x"))
     for text in (listener.turns[0].prompt, msgspec.json.encode(listener.histories[1]).decode()):
         assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text
         assert "unforeseen" not in text

@@ -46,7 +46,7 @@ CALLER = Caller(
 STRANGER = msgspec.structs.replace(
     CALLER, grant=Grant(channel="local", account="main", to="room", sender=Sender(id="u2", name="Eve"))
 )
-"""Somebody who may write, and is not the owner."""
+"""A sender who may write, and is not the owner."""
 
 ANSWERS: dict[str, list[Any]] = {
     "claude": [
@@ -123,8 +123,8 @@ class CliHarness:
         program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(stand_in), str(self.calls)])} "$@"\n')
         program.chmod(0o755)
         env = {"HOME": str(self.home), **more.pop("runtimeEnv", {})}
-        given = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
-        self.settings = {name: value for name, value in given.items() if value != ""}
+        fields = {"runtimeCommand": str(program), "runtimeEnv": env, **more}
+        self.settings = {name: value for name, value in fields.items() if value != ""}
         """As the config writes them."""
         settings = msgspec.convert(self.settings, AgentSettings)
         self.card = AgentProfile(id="main", runtime=cli, workspace=str(self.work), settings=settings)
@@ -141,16 +141,16 @@ class CliHarness:
         self.agent = CliAgent(DIALECTS[cli](), around)
 
     def turn(self, prompt: str = "hi", **more: Any) -> Turn:
-        given: dict[str, Any] = {"caller": CALLER, "session_key": "agent:main:main", "session_id": "s", **more}
-        return Turn(run_id="r1", agent_id="main", prompt=prompt, **given)
+        fields: dict[str, Any] = {"caller": CALLER, "session_key": "agent:main:main", "session_id": "s", **more}
+        return Turn(run_id="r1", agent_id="main", prompt=prompt, **fields)
 
-    async def told(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
+    async def run_turn(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
         async with asyncio.timeout(PATIENCE), aclosing(self.agent.run(self.turn(prompt, **more))) as events:
             return [event async for event in events]
 
     def run(self, prompt: str = "hi", **more: Any) -> list[AgentEvent]:
         try:
-            return asyncio.run(self.told(prompt, **more))
+            return asyncio.run(self.run_turn(prompt, **more))
         finally:
             self.left = self.leftovers()
             self.folders.close()

@@ -40,7 +40,7 @@ class Step(NamedTuple):
     """Whether only a tool that was offered is called."""
 
 
-class Asked(NamedTuple):
+class ModelRequest(NamedTuple):
     """A request, reduced to what the script needs. `tools` are names with the namespace they were declared in."""
 
     prompt: str
@@ -73,22 +73,22 @@ def steps_in(prompt: str) -> list[Step]:
     return [*steps, Step(pause=pause)] if pause else steps
 
 
-def due(asked: Asked) -> Step:
+def due(request: ModelRequest) -> Step:
     """A request that declares no tools asks for a title or the like."""
-    steps = steps_in(asked.prompt)
-    if not steps or not asked.tools:
+    steps = steps_in(request.prompt)
+    if not steps or not request.tools:
         return Step()
-    step = steps[min(len(asked.results), len(steps) - 1)]
+    step = steps[min(len(request.results), len(steps) - 1)]
     if step.call is None:
-        return step._replace(say=step.say.replace("{result}", asked.results[-1] if asked.results else ""))
-    if len(asked.results) >= len(steps):
-        return Step(say=f"done: {asked.results[-1]}")
+        return step._replace(say=step.say.replace("{result}", request.results[-1] if request.results else ""))
+    if len(request.results) >= len(steps):
+        return Step(say=f"done: {request.results[-1]}")
     if not step.offered:
-        return step._replace(namespace=next((space for name, space in asked.tools if name == step.call), None))
-    for name, namespace in asked.tools:
+        return step._replace(namespace=next((space for name, space in request.tools if name == step.call), None))
+    for name, namespace in request.tools:
         if plain(name) == step.call or plain(name).endswith(f"_{step.call}"):
             return step._replace(call=name, namespace=namespace)
-    return Step(say=f"no tool {step.call} among {' '.join(name for name, _ in asked.tools)}")
+    return Step(say=f"no tool {step.call} among {' '.join(name for name, _ in request.tools)}")
 
 
 def plain(name: str) -> str:
@@ -108,21 +108,21 @@ def flat(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _gather(turns: Iterator[tuple[str, list[str]]], tools: Tools, model: str) -> Asked:
+def _gather(turns: Iterator[tuple[str, list[str]]], tools: Tools, model: str) -> ModelRequest:
     """From what the user said and what tools answered, in order."""
     prompt, results = "", list[str]()
     for whole, answers in turns:
-        text = whole.rpartition("</earlier>")[2]  # what was said before is told, not asked again
+        text = whole.rpartition("</earlier>")[2]  # earlier turns are context, not asked again
         if DIRECTIVE.search(text):
             prompt, results = text, []
         results += answers
-    return Asked(prompt, results, tools, model)
+    return ModelRequest(prompt, results, tools, model)
 
 
 # ---- the four APIs ---------------------------------------------------------------------------------------------------
 
 
-def read_anthropic(body: Json) -> Asked:
+def read_anthropic(body: Json) -> ModelRequest:
     def turns() -> Iterator[tuple[str, list[str]]]:
         for message in body.get("messages", []):
             content = message.get("content")
@@ -135,10 +135,10 @@ def read_anthropic(body: Json) -> Asked:
     return _gather(turns(), tools, body.get("model", ""))
 
 
-def anthropic_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]:
+def anthropic_events(request: ModelRequest, step: Step) -> Iterator[tuple[str | None, Json]]:
     usage = {"input_tokens": TOKENS_IN, "output_tokens": TOKENS_OUT}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    empty: Json = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": asked.model}
+    empty: Json = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": request.model}
     empty |= {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     if step.call is not None:
         block: Json = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex}", "name": step.call, "input": {}}
@@ -156,7 +156,7 @@ def anthropic_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Jso
     yield "message_stop", {"type": "message_stop"}
 
 
-def read_responses(body: Json) -> Asked:
+def read_responses(body: Json) -> ModelRequest:
     def turns() -> Iterator[tuple[str, list[str]]]:
         for item in body.get("input") or []:
             if item.get("type", "message") == "message" and item.get("role") == "user":
@@ -164,7 +164,9 @@ def read_responses(body: Json) -> Asked:
             elif str(item.get("type")).endswith("_call_output"):
                 yield "", [flat(item.get("output"))]
 
-    later = [tool for item in body.get("input") or [] for tool in item.get("tools") or []]  # told in the conversation
+    later = [
+        tool for item in body.get("input") or [] for tool in item.get("tools") or []
+    ]  # declared in the conversation
     tools: Tools = []
     for tool in [*(body.get("tools") or []), *later]:
         inner = tool.get("tools") or [] if tool.get("type") == "namespace" else [tool]
@@ -173,7 +175,7 @@ def read_responses(body: Json) -> Asked:
     return _gather(turns(), tools, body.get("model", ""))
 
 
-def responses_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]:
+def responses_events(request: ModelRequest, step: Step) -> Iterator[tuple[str | None, Json]]:
     number, id = iter(range(1000)), f"resp_{uuid.uuid4().hex}"
 
     def event(kind: str, **fields: Any) -> tuple[str, Json]:
@@ -187,7 +189,7 @@ def responses_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Jso
             "id": id,
             "object": "response",
             "status": status,
-            "model": asked.model,
+            "model": request.model,
             "output": output,
             "usage": usage,
         }
@@ -198,8 +200,8 @@ def responses_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Jso
         item |= {"namespace": step.namespace} if step.namespace else {}
         item |= _other_call(step.call, step.arguments or {})
     else:
-        said = [{"type": "output_text", "text": step.say, "annotations": []}]
-        item = {"type": "message", "id": f"msg_{uuid.uuid4().hex}", "role": "assistant", "content": said}
+        content = [{"type": "output_text", "text": step.say, "annotations": []}]
+        item = {"type": "message", "id": f"msg_{uuid.uuid4().hex}", "role": "assistant", "content": content}
         item["status"] = "completed"
     yield event("response.created", response=response("in_progress", []))
     yield event("response.output_item.added", output_index=0, item={**item, "status": "in_progress"})
@@ -216,7 +218,7 @@ def _other_call(name: str, arguments: Json) -> Json:
     return {}
 
 
-def read_chat(body: Json) -> Asked:
+def read_chat(body: Json) -> ModelRequest:
     def turns() -> Iterator[tuple[str, list[str]]]:
         for message in body.get("messages", []):
             if message.get("role") == "user":
@@ -228,10 +230,10 @@ def read_chat(body: Json) -> Asked:
     return _gather(turns(), tools, body.get("model", ""))
 
 
-def chat_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]:
+def chat_events(request: ModelRequest, step: Step) -> Iterator[tuple[str | None, Json]]:
     def chunk(delta: Json, reason: str | None = None) -> tuple[None, Json]:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return None, {"id": "chat", "object": "chat.completion.chunk", "model": asked.model, "choices": [choice]}
+        return None, {"id": "chat", "object": "chat.completion.chunk", "model": request.model, "choices": [choice]}
 
     yield chunk({"role": "assistant", "content": None if step.call else ""})
     if step.call is not None:
@@ -243,10 +245,10 @@ def chat_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]:
             yield chunk({"content": piece})
     yield chunk({}, "tool_calls" if step.call is not None else "stop")
     usage = {"prompt_tokens": TOKENS_IN, "completion_tokens": TOKENS_OUT, "total_tokens": TOKENS_IN + TOKENS_OUT}
-    yield None, {"id": "chat", "object": "chat.completion.chunk", "model": asked.model, "choices": [], "usage": usage}
+    yield None, {"id": "chat", "object": "chat.completion.chunk", "model": request.model, "choices": [], "usage": usage}
 
 
-def read_gemini(body: Json, model: str) -> Asked:
+def read_gemini(body: Json, model: str) -> ModelRequest:
     def turns() -> Iterator[tuple[str, list[str]]]:
         for content in body.get("contents") or []:
             if content.get("role", "user") != "user":
@@ -259,7 +261,7 @@ def read_gemini(body: Json, model: str) -> Asked:
     return _gather(turns(), [(each["name"], None) for each in declared], model)
 
 
-def gemini_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]:
+def gemini_events(request: ModelRequest, step: Step) -> Iterator[tuple[str | None, Json]]:
     if step.call is not None:
         call = {"id": f"fc-{uuid.uuid4().hex}", "name": step.call, "args": step.arguments or {}}
         parts: list[Json] = [{"functionCall": call}]
@@ -271,7 +273,7 @@ def gemini_events(asked: Asked, step: Step) -> Iterator[tuple[str | None, Json]]
         candidate: Json = {"content": {"role": "model", "parts": [part]}, "index": 0}
         if part is parts[-1]:
             candidate["finishReason"] = "STOP"
-        yield None, {"candidates": [candidate], "modelVersion": asked.model, "usageMetadata": usage}
+        yield None, {"candidates": [candidate], "modelVersion": request.model, "usageMetadata": usage}
 
 
 def cut(text: str) -> list[str]:
@@ -319,22 +321,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(200, {"input_tokens": TOKENS_IN, "totalTokens": TOKENS_IN})
             return
         if path.endswith("/messages"):
-            asked, events = read_anthropic(body), anthropic_events
+            request, events = read_anthropic(body), anthropic_events
         elif path.endswith("/responses"):
-            asked, events = read_responses(body), responses_events
+            request, events = read_responses(body), responses_events
         elif path.endswith("/chat/completions"):
-            asked, events = read_chat(body), chat_events
+            request, events = read_chat(body), chat_events
         elif found := re.search(r"/models/([^/:]+):(?:stream)?[gG]enerateContent$", path):
-            asked, events = read_gemini(body, found.group(1)), gemini_events
+            request, events = read_gemini(body, found.group(1)), gemini_events
         else:
             self._reply(404, {"error": {"message": f"no {path}"}})
             return
-        step = due(asked)
+        step = due(request)
         time.sleep(step.pause)
         if step.status != 200 or self.server.key not in (None, self._key()):
             self._refuse(step.status if step.status != 200 else 401)
         else:
-            self._stream(list(events(asked, step)))
+            self._stream(list(events(request, step)))
 
     def _key(self) -> str:
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")

@@ -69,15 +69,15 @@ def stdin(tmp_path: Path, prompt: str, **more: Any) -> str:
     (harness.work / "sub").mkdir()
     (harness.work / "sub" / "inner.txt").write_text("secret")
     harness.final(prompt, **more)
-    said: str = harness.called()["stdin"]
-    return said
+    text: str = harness.called()["stdin"]
+    return text
 
 
 @pytest.mark.parametrize("text", READ)
 def test_gemini_reads_no_file_a_message_names_however_it_is_written(tmp_path: Path, text: str) -> None:
     """It takes an `@` for a file's where no backslash stands before it."""
-    said = stdin(tmp_path, f"look: {text} now")
-    assert said[said.rindex("@") - 1] == "\\"
+    prompt = stdin(tmp_path, f"look: {text} now")
+    assert prompt[prompt.rindex("@") - 1] == "\\"
 
 
 @pytest.mark.parametrize("text", LEFT)
@@ -88,15 +88,15 @@ def test_gemini_is_given_other_words_as_they_are(tmp_path: Path, text: str) -> N
 @pytest.mark.parametrize("text", [*READ, *LEFT])
 def test_gemini_takes_nothing_in_a_person_elses_message_for_a_file(tmp_path: Path, text: str) -> None:
     """Whatever follows it, no `@` is without its backslash."""
-    said = stdin(tmp_path, f"look: {text} now", caller=STRANGER)
-    assert re.findall(r"(?<!\\)@", said) == []
-    assert said.replace("\\@", "@").endswith(f"look: {text} now")
+    prompt = stdin(tmp_path, f"look: {text} now", caller=STRANGER)
+    assert re.findall(r"(?<!\\)@", prompt) == []
+    assert prompt.replace("\\@", "@").endswith(f"look: {text} now")
 
 
 def test_gemini_sees_the_files_that_came_with_a_person_elses_message(tmp_path: Path) -> None:
     picture = Attachment(mime_type="image/png", name="@x", data=b"x")
-    said = stdin(tmp_path, "look @here", caller=STRANGER, attachments=(picture,))
-    first, _, rest = said.partition("\n")
+    prompt = stdin(tmp_path, "look @here", caller=STRANGER, attachments=(picture,))
+    first, _, rest = prompt.partition("\n")
     assert first.startswith("@/")
     assert first.endswith("media-0.png")
     assert re.findall(r"(?<!\\)@", rest) == []

@@ -51,11 +51,13 @@ def test_the_server_is_reported_for_whom_it_works_and_no_one_else_is(tmp_path: P
     harness = CliHarness(tmp_path, cli)
     spying(harness, cli)
     events = harness.run("the prompt")
-    kept = json.loads((tmp_path / "server.json").read_text())
-    given = {name.removeprefix("REMOTECLAW_"): value for name, value in kept["env"].items() if "REMOTECLAW" in name}
-    effects = given.pop("SIDE_EFFECTS_FILE")
-    assert kept["mode"] == "0o600"
-    assert given == {
+    entry = json.loads((tmp_path / "server.json").read_text())
+    variables = {
+        name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items() if "REMOTECLAW" in name
+    }
+    effects = variables.pop("SIDE_EFFECTS_FILE")
+    assert entry["mode"] == "0o600"
+    assert variables == {
         "GATEWAY_URL": "ws://127.0.0.1:1",
         "GATEWAY_TOKEN": "grant-secret-0",
         "SESSION_KEY": "agent:main:main",
@@ -75,9 +77,9 @@ def test_the_server_is_reported_for_whom_it_works_and_no_one_else_is(tmp_path: P
     assert harness.grants.revoked == ["grant-secret-0"]
     assert harness.left == []
     assert not Path(effects).exists()
-    done = [event for event in events if isinstance(event, EffectsReported)]
-    assert [sent.text for sent in done[0].effects.sent] == ["hello"]
-    assert [job.job_id for job in done[0].effects.cron_added] == ["j1"]
+    reports = [event for event in events if isinstance(event, EffectsReported)]
+    assert [sent.text for sent in reports[0].effects.sent] == ["hello"]
+    assert [job.job_id for job in reports[0].effects.cron_added] == ["j1"]
     assert isinstance(events[-1], TurnCompleted)
 
 
@@ -121,11 +123,11 @@ def test_further_arguments_come_where_flags_belong(tmp_path: Path) -> None:
 def test_the_agent_knows_where_it_is_and_how_to_answer(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex", systemPrompt="You are Otto.")
     harness.final("hi", system_prompt="Speak Latin.", settings={"messageToolHints": ["*bold*"], "timezone": "UTC"})
-    told = harness.called()["stdin"]
+    prompt = harness.called()["stdin"]
     for words in ("You are Otto.", "Speak Latin.", "NO_REPLY", "[[reply_to_current]]", "*bold*"):
-        assert words in told
-    assert "channel=local | account=main | conversation=room | thread=t1 | user=Ann | timezone=UTC" in told
-    assert len(told) < 4000
+        assert words in prompt
+    assert "channel=local | account=main | conversation=room | thread=t1 | user=Ann | timezone=UTC" in prompt
+    assert len(prompt) < 4000
 
 
 def test_outside_of_a_conversation_it_is_reported_no_more_than_it_was_given(tmp_path: Path) -> None:
@@ -147,26 +149,26 @@ def test_one_that_begins_in_an_old_conversation_is_reported_what_was_said(tmp_pa
 
     harness = CliHarness(tmp_path, "codex")
     harness.final("what is its name?", load_history=recall)
-    told = harness.called()["stdin"]
-    assert "Person: my dog is Rex\nYou: (called message_send)\nYou: noted\n</earlier>" in told
-    assert "xxxx" not in told
+    prompt = harness.called()["stdin"]
+    assert "Person: my dog is Rex\nYou: (called message_send)\nYou: noted\n</earlier>" in prompt
+    assert "xxxx" not in prompt
 
 
 def test_only_the_owner_may_give_the_cli_a_command_of_its_own(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "claude")
     harness.final("/deploy now", caller=STRANGER)
     harness.final("/deploy now")
-    said = [json.loads(harness.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
-    assert said == ["Message: /deploy now", "/deploy now"]
+    prompts = [json.loads(harness.called(number)["stdin"])["message"]["content"][-1]["text"] for number in (0, 1)]
+    assert prompts == ["Message: /deploy now", "/deploy now"]
 
 
-def test_gemini_is_not_shown_files_by_whoever_names_them(tmp_path: Path) -> None:
+def test_gemini_is_not_shown_files_that_a_message_names(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini")
     (tmp_path / "work" / "in here.txt").touch()
     text = r"@in\ here.txt, bob@in\ here.txt. and bob@example.com, @/etc/hostname @ @@ @\@"
     harness.final(text, cwd=str(tmp_path / "work"))
-    seen = harness.called()["stdin"]
-    assert r"\@in\ here.txt, bob\@in\ here.txt. and bob@example.com, \@/etc/hostname @ @@" in seen
+    prompt = harness.called()["stdin"]
+    assert r"\@in\ here.txt, bob\@in\ here.txt. and bob@example.com, \@/etc/hostname @ @@" in prompt
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -229,11 +231,11 @@ def test_codex_leaves_out_the_users_servers_and_a_projects(tmp_path: Path) -> No
     before = file.read_bytes()
     harness.final()
     args = harness.called()["args"]
-    [told] = [tomllib.loads(word)["mcp_servers"] for word in args if word.startswith("mcp_servers=")]
-    off = {name for name, entry in told.items() if entry.get("enabled") is False}
+    [servers] = [tomllib.loads(word)["mcp_servers"] for word in args if word.startswith("mcp_servers=")]
+    off = {name for name, entry in servers.items() if entry.get("enabled") is False}
     assert off == {"mine", "an odd.name", "profiled", "theirs", "above"}
-    assert set(told) - off == {"remoteclaw"}
-    assert set(told["an odd.name"]) == {"enabled", "url"}  # of the same kind, or Codex would refuse the whole
+    assert set(servers) - off == {"remoteclaw"}
+    assert set(servers["an odd.name"]) == {"enabled", "url"}  # of the same kind, or Codex would refuse the whole
     assert "secret" not in json.dumps(args)
     assert file.read_bytes() == before
 
@@ -286,9 +288,9 @@ def test_geminis_settings_are_its_own_for_the_run_and_the_users_stay_as_they_wer
     program = tmp_path / "gemini"
     program.write_text(program.read_text().replace("exec ", f"{sys.executable} {script} {tmp_path}\nexec ", 1))
     harness.final()
-    seen = json.loads((tmp_path / "seen.json").read_text())
-    assert set(seen["mcpServers"]) == {"remoteclaw"}
-    assert seen["ui"] == {"theme": "x"}
+    settings = json.loads((tmp_path / "seen.json").read_text())
+    assert set(settings["mcpServers"]) == {"remoteclaw"}
+    assert settings["ui"] == {"theme": "x"}
     assert (real / "settings.json").read_text() == own
     assert (real / "oauth_creds.json").read_text() == "refreshed"
     assert json.loads((real / "projects.json").read_text())["projects"] == {"/there": "there", "/here": "here"}
@@ -326,7 +328,7 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.3}, *lines(*ANSWERS["gemini"])])
 
     async def scenario() -> Any:
-        return await asyncio.gather(harness.told("one"), harness.told("two"))
+        return await asyncio.gather(harness.run_turn("one"), harness.run_turn("two"))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     homes = {harness.called(number)["env"]["GEMINI_CLI_HOME"] for number in range(harness.times_called)}

@@ -1,4 +1,4 @@
-"""A run for somebody who is not the owner: what its CLI is started with, whatever its user has set up."""
+"""A run for a sender who is not the owner: what its CLI is started with, whatever its user has set up."""
 
 import json
 import os
@@ -120,19 +120,19 @@ def started(tmp_path: Path, cli: str, **settings: Any) -> tuple[CliHarness, Any,
 
 @pytest.mark.parametrize("cli", DIALECTS)
 def test_nothing_of_the_users_settings_is_loaded_but_the_login(tmp_path: Path, cli: str) -> None:
-    harness, called, seen = started(tmp_path, cli, runtimeArgs=["--evil"])
-    assert "evil" not in json.dumps([called["args"], called["stdin"], seen])
+    harness, called, home_files = started(tmp_path, cli, runtimeArgs=["--evil"])
+    assert "evil" not in json.dumps([called["args"], called["stdin"], home_files])
     assert [name for name, value in called["env"].items() if "evil" in value.lower()] == []
-    assert "login" in json.dumps([called["env"], seen])
+    assert "login" in json.dumps([called["env"], home_files])
     assert called["cwd"] == called["env"]["PWD"] == str(harness.folder / "confined" / "main" / "work")
     assert [path.name for path in Path(called["cwd"]).rglob("*") if path.is_file() and path.read_text()] == []
 
 
 def test_claude_is_given_no_tools_no_settings_and_no_questions(tmp_path: Path) -> None:
-    _, called, seen = started(tmp_path, "claude")
+    _, called, home_files = started(tmp_path, "claude")
     wanted = {"--strict-mcp-config", "--setting-sources=", "--tools=", "--disable-slash-commands"}
     assert wanted <= set(called["args"])
-    [settings] = [json.loads(text) for text in seen["files"].values()]
+    [settings] = [json.loads(text) for text in home_files["files"].values()]
     assert settings == {
         "model": "opus",
         "apiKeyHelper": "~/key.sh",
@@ -142,13 +142,13 @@ def test_claude_is_given_no_tools_no_settings_and_no_questions(tmp_path: Path) -
 
 
 def test_gemini_is_given_no_tools_and_a_home_with_the_login(tmp_path: Path) -> None:
-    _, called, seen = started(tmp_path, "gemini")
-    [settings] = [json.loads(text) for path, text in seen["files"].items() if path.endswith("settings.json")]
+    _, called, home_files = started(tmp_path, "gemini")
+    [settings] = [json.loads(text) for path, text in home_files["files"].items() if path.endswith("settings.json")]
     assert settings["tools"] == {"core": []}
     assert settings["model"] == {"name": "pro"}
     assert settings["security"] == {"auth": {"selectedType": "oauth-personal"}}
     assert list(settings["mcpServers"]) == ["remoteclaw"]
-    [rules] = [tomllib.loads(text)["rule"] for path, text in seen["files"].items() if path.endswith("rules.toml")]
+    [rules] = [tomllib.loads(text)["rule"] for path, text in home_files["files"].items() if path.endswith("rules.toml")]
     assert [(rule["toolName"], rule["decision"]) for rule in rules] == [("*", "deny"), ("mcp_remoteclaw_*", "allow")]
     assert rules[0]["priority"] < rules[1]["priority"]
     assert {"--extensions=none", "--allowed-mcp-server-names=remoteclaw"} <= set(called["args"])
@@ -156,8 +156,8 @@ def test_gemini_is_given_no_tools_and_a_home_with_the_login(tmp_path: Path) -> N
 
 
 def test_codex_is_given_no_tools_no_machine_and_a_home_with_the_login(tmp_path: Path) -> None:
-    harness, called, seen = started(tmp_path, "codex")
-    files = {Path(path).name: text for path, text in seen["files"].items()}
+    harness, called, home_files = started(tmp_path, "codex")
+    files = {Path(path).name: text for path, text in home_files["files"].items()}
     settings = tomllib.loads(files["config.toml"])
     assert (settings["model"], settings["model_provider"]) == ("gpt", "mine")
     assert settings["model_providers"]["mine"]["http_headers"] == {"a": "\x7f🔑"}
@@ -172,7 +172,7 @@ def test_codex_is_given_no_tools_no_machine_and_a_home_with_the_login(tmp_path: 
 
 
 def test_opencode_is_given_no_tools_and_a_home_with_nothing(tmp_path: Path) -> None:
-    harness, called, seen = started(tmp_path, "opencode")
+    harness, called, home_files = started(tmp_path, "opencode")
     config = json.loads(called["env"]["OPENCODE_CONFIG_CONTENT"])
     only_ours = {"*": "deny", "remoteclaw_*": "allow"}
     assert (config["permission"], config["agent"]["build"]["permission"]) == (only_ours, only_ours)
@@ -182,8 +182,8 @@ def test_opencode_is_given_no_tools_and_a_home_with_nothing(tmp_path: Path) -> N
     assert config["provider"] == {"m": {"options": {"baseURL": "http://model"}}}
     assert called["env"]["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
     assert called["env"]["HOME"] != str(harness.home)
-    assert seen["entries"]["XDG_CONFIG_HOME"] == []
-    assert seen["entries"]["XDG_DATA_HOME"] == ["opencode", "opencode/auth.json"]
+    assert home_files["entries"]["XDG_CONFIG_HOME"] == []
+    assert home_files["entries"]["XDG_DATA_HOME"] == ["opencode", "opencode/auth.json"]
 
 
 def test_opencode_is_not_run_with_a_login_that_brings_settings(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ CALLERS: list[tuple[str, Caller, bool]] = [
 
 
 @pytest.mark.parametrize(("caller", "confined"), [row[1:] for row in CALLERS], ids=[row[0] for row in CALLERS])
-def test_whoever_is_not_the_owner_by_the_grant_is_confined(tmp_path: Path, caller: Caller, confined: bool) -> None:
+def test_a_sender_who_is_not_the_owner_by_the_grant_is_confined(tmp_path: Path, caller: Caller, confined: bool) -> None:
     harness = CliHarness(tmp_path, "claude")
     harness.final(caller=caller)
     assert ("--tools=" in harness.called()["args"]) is confined
@@ -276,7 +276,7 @@ def test_a_folder_is_the_owners_to_choose(tmp_path: Path) -> None:
     assert [harness.called(number)["cwd"] == str(elsewhere) for number in (0, 1)] == [False, True]
 
 
-# ---- what a confined run is told, and what it leaves -----------------------------------------------------------------
+# ---- what a confined run is sent, and what it leaves -----------------------------------------------------------------
 
 
 def note_of(tmp_path: Path, make: Any) -> str:
@@ -383,8 +383,8 @@ for name in ("GEMINI_CLI_HOME", "CODEX_HOME", "XDG_CONFIG_HOME"):
 """
     spying(harness, cli, script)
     harness.final(caller=STRANGER)
-    made = {path.name for path in harness.home.rglob("*") if path.relative_to(harness.home) not in before}
-    assert made == set()
+    new = {path.name for path in harness.home.rglob("*") if path.relative_to(harness.home) not in before}
+    assert new == set()
 
 
 CHAT = """

@@ -14,7 +14,7 @@ import pytest
 from ...wiring.test_gateway import WAIT, Served, serving
 from .test_gateway_runs import answered, ask
 
-SAID = "The answer you asked for is forty-two."
+ANSWER = "The answer you asked for is forty-two."
 PROMISE = "I'll remind you to water the plants."
 JOB = {
     "name": "water",
@@ -46,7 +46,7 @@ def events(served: Served, *, status: str = "ok") -> Any:
     return run
 
 
-def said(served: Served, conversation: str, least: int) -> list[str]:
+def replies(served: Served, conversation: str, least: int) -> list[str]:
     """What the agent's side said there once it is so much, and a moment later: there must not be more."""
     end = time.monotonic() + WAIT
     while True:
@@ -76,27 +76,27 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
         "message_reply": {},
         "message_broadcast": {"targets": ["room", "elsewhere"]},
     }
-    state = unlucky(tmp_path, (tool, {"message": SAID, **where[tool]}), says=SAID)
+    state = unlucky(tmp_path, (tool, {"message": ANSWER, **where[tool]}), says=ANSWER)
     with serving(state) as served:
         run = events(served)
-        assert said(served, "room", 1) == [SAID]
+        assert replies(served, "room", 1) == [ANSWER]
         effects = recorded(state, run)
         ask(served, "local.send", {"conversation": "room", "text": "/stop"})
-        assert said(served, "room", 2) == [SAID, "Nothing was going on."]
+        assert replies(served, "room", 2) == [ANSWER, "Nothing was going on."]
     sent = [(one["tool"], one["provider"], one["to"], one["text"]) for one in effects["sent"]]
     targets = where[tool].get("targets", ["room"])
-    assert sent == [(tool, "local", target, SAID) for target in targets]
+    assert sent == [(tool, "local", target, ANSWER) for target in targets]
     assert effects["unsure"] == []
     assert no_secret_in(tmp_path)
 
 
 def test_a_message_whose_cli_was_killed_is_recorded_and_not_said_again(tmp_path: Path) -> None:
-    state = unlucky(tmp_path, ("message_send", {"target": "room", "message": SAID}), says=SAID, dies=True)
+    state = unlucky(tmp_path, ("message_send", {"target": "room", "message": ANSWER}), says=ANSWER, dies=True)
     with serving(state) as served:
         run = events(served, status="error")
-        assert [one["text"] for one in recorded(state, run)["sent"]] == [SAID]
+        assert [one["text"] for one in recorded(state, run)["sent"]] == [ANSWER]
         ask(served, "local.send", {"conversation": "room", "text": "/stop"})
-        assert said(served, "room", 2) == [SAID, "Nothing was going on."]
+        assert replies(served, "room", 2) == [ANSWER, "Nothing was going on."]
         assert list((state / "runs").rglob("server.env")) == []
     assert no_secret_in(tmp_path)
 
@@ -105,7 +105,7 @@ def test_a_job_whose_server_died_is_recorded_and_keeps_the_promise(tmp_path: Pat
     state = unlucky(tmp_path, ("cron_add", {"job": JOB}), says=PROMISE)
     with serving(state) as served:
         run = events(served)
-        assert said(served, "room", 1) == [PROMISE]  # without the note that nothing was scheduled
+        assert replies(served, "room", 1) == [PROMISE]  # without the note that nothing was scheduled
         (job,) = ask(served, "cron.list", {})["jobs"]
         assert [one["job_id"] for one in recorded(state, run)["cron_added"]] == [job["id"]]
 
@@ -115,7 +115,7 @@ def test_words_to_another_session_whose_server_died_are_recorded(tmp_path: Path)
     state = unlucky(tmp_path, ("sessions_send", received), says="It is asked.")
     with serving(state) as served:
         run = events(served)
-        assert said(served, "room", 1) == ["It is asked."]
+        assert replies(served, "room", 1) == ["It is asked."]
         sent = [(one["tool"], one["to"], one["text"]) for one in recorded(state, run)["sent"]]
     assert sent == [("sessions_send", "agent:quiet:main", "are you there?")]
 
@@ -163,21 +163,21 @@ def run_job(served: Served, job: Any) -> Any:
 
 def test_a_jobs_agent_that_used_the_gateways_own_tool_has_delivered_it(tmp_path: Path) -> None:
     """The same without a program: the demo agent sends with the `message` tool."""
-    arguments = {"action": "send", "channel": "local", "target": "room", "message": SAID}
-    payload = {"kind": "agentTurn", "message": f"!tool message {json.dumps(arguments)}\n!say {SAID}"}
+    arguments = {"action": "send", "channel": "local", "target": "room", "message": ANSWER}
+    payload = {"kind": "agentTurn", "message": f"!tool message {json.dumps(arguments)}\n!say {ANSWER}"}
     with serving(tmp_path) as served:
         entry = run_job(served, {**JOB, "payload": payload})
         assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry
-        assert said(served, "room", 1) == [SAID]
+        assert replies(served, "room", 1) == [ANSWER]
         entry = run_job(served, {**JOB, "name": "other", "payload": {"kind": "agentTurn", "message": "!say water"}})
         assert entry["deliveryStatus"] == "delivered"
-        assert [text[-5:] for text in said(served, "room", 2)] == [SAID[-5:], "water"]
+        assert [text[-5:] for text in replies(served, "room", 2)] == [ANSWER[-5:], "water"]
 
 
 def test_a_jobs_agent_that_wrote_to_where_its_result_goes_has_delivered_it(tmp_path: Path) -> None:
-    sent = {"channel": "local", "target": "room", "message": SAID}
-    state = unlucky(tmp_path, ("message_send", {**sent, "target": "elsewhere"}), ("message_send", sent), says=SAID)
+    sent = {"channel": "local", "target": "room", "message": ANSWER}
+    state = unlucky(tmp_path, ("message_send", {**sent, "target": "elsewhere"}), ("message_send", sent), says=ANSWER)
     with serving(state) as served:
         entry = run_job(served, JOB)
         assert (entry["status"], entry["deliveryStatus"]) == ("ok", "delivered"), entry
-        assert said(served, "room", 1) == [SAID]
+        assert replies(served, "room", 1) == [ANSWER]

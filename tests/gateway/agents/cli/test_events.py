@@ -218,8 +218,8 @@ def test_a_session_that_counts_again_is_believed(tmp_path: Path) -> None:
 def test_ten_thousand_lines_arrive_whole_and_in_order(tmp_path: Path) -> None:
     result = {"type": "result", "status": "success"}
     events = CliHarness(tmp_path, "gemini", [{"count": 10_000}, *lines(result)]).run()
-    said = "".join(event.text for event in events if isinstance(event, PartialAnswer))
-    assert said.split() == [str(number) for number in range(10_000)]
+    text = "".join(event.text for event in events if isinstance(event, PartialAnswer))
+    assert text.split() == [str(number) for number in range(10_000)]
 
 
 def test_a_line_beyond_all_measure_is_dropped_and_the_rest_is_read(

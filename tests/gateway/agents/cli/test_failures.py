@@ -145,8 +145,8 @@ def test_a_session_that_can_not_be_begun_again_either_is_dropped(tmp_path: Path)
 
 
 def test_one_that_has_acted_is_not_started_again(tmp_path: Path) -> None:
-    said = {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": "sent it"}}
-    harness = CliHarness(tmp_path, "codex", [*lines(said), *GONE["codex"]])
+    message = {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": "sent it"}}
+    harness = CliHarness(tmp_path, "codex", [*lines(message), *GONE["codex"]])
     harness.failed(resume=remembered("codex", "old"))
     assert harness.times_called == 1
 
@@ -223,7 +223,7 @@ def test_a_cancelled_run_ends_everything_too(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "codex", [*lines(ANSWERS["codex"][0]), {"child": STAY}, {"sleep": 600}])
 
     async def scenario() -> None:
-        task = asyncio.ensure_future(harness.told())
+        task = asyncio.ensure_future(harness.run_turn())
         await until(harness.children)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -254,7 +254,7 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
     harness = CliHarness(tmp_path, "gemini", [{"sleep": 0.2}, *lines(*ANSWERS["gemini"])])
 
     async def scenario() -> list[Any]:
-        return await asyncio.gather(*(harness.told() for _ in range(9)))
+        return await asyncio.gather(*(harness.run_turn() for _ in range(9)))
 
     assert all(isinstance(events[-1], TurnCompleted) for events in asyncio.run(scenario()))
     assert harness.times_called == 9
@@ -263,7 +263,7 @@ def test_nine_at_once_wait_their_turn(tmp_path: Path) -> None:
 
 
 def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() -> None:
-    begun, may_end, moved = threading.Event(), threading.Event(), threading.Event()
+    started, may_end, moved = threading.Event(), threading.Event(), threading.Event()
 
     class Adapter:
         title = "Slow"
@@ -272,7 +272,7 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
             return None
 
         def after_run(self, cli_turn: Any) -> None:
-            begun.set()
+            started.set()
             may_end.wait(PATIENCE)
             moved.set()
 
@@ -283,7 +283,7 @@ def test_files_are_moved_back_before_a_run_ends_however_often_it_is_cancelled() 
         prepared: Any = SimpleNamespace(adapter=Adapter(), build_command=build_command)
         events = CliAttempt(prepared, prepared, None).events()
         ending = asyncio.ensure_future(anext(events, None))
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(started.wait, PATIENCE)
         for _ in range(2):
             ending.cancel()
             await asyncio.wait((ending,), timeout=0.05)

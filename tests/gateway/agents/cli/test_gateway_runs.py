@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....claw import gateways as claw
-from ....order.test_server import order, said, server
+from ....order.test_server import order, server, text_of
 from ....running import END_WAIT
 from ...wiring.test_gateway import WAIT, Served, serving
 from .gateways import ANSWERS, CliHarness, alive, lines
@@ -20,9 +20,9 @@ from .test_events import CODEX
 
 
 def ask(served: Served, method: str, params: Any) -> Any:
-    done = served.call(method, json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = served.call(method, json.dumps(params))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def say(served: Served, message: str, run: str, **more: Any) -> None:
@@ -106,8 +106,8 @@ def test_a_cancelled_sub_agent_leaves_no_process(tmp_path: Path) -> None:
             cancelled = claw.call(peer, "subagents", 2, action="cancel", runId=spawned["runId"])["structuredContent"]
             assert cancelled["terminated"] == 1
             wait_for(lambda: not any(map(alive, started)))
-            seen = claw.call(peer, "subagents", 3, action="status", runId=spawned["runId"])["structuredContent"]
-            assert seen["run"]["status"] == "killed"
+            status = claw.call(peer, "subagents", 3, action="status", runId=spawned["runId"])["structuredContent"]
+            assert status["run"]["status"] == "killed"
         wait_for(lambda: not [path for path in (tmp_path / "state" / "runs").rglob("*") if path.name == "server.env"])
 
 
@@ -146,7 +146,7 @@ def test_a_cli_that_is_not_there_is_said_in_the_chat(tmp_path: Path) -> None:
 def test_an_agent_ordered_without_a_gateway_may_be_a_cli(tmp_path: Path) -> None:
     harness = configured(tmp_path, "codex")
     with server(tmp_path / "state") as one:
-        assert said(order(one, "hello?")) == "hello"
+        assert text_of(order(one, "hello?")) == "hello"
     assert "hello?" in harness.called()["stdin"]
 
 

@@ -41,8 +41,8 @@ class Agent:
     ) -> None:  # fmt: skip
         providers = {"fake": provider(api, model, **more)} if model is not None else {}
         self._config = read_config(config or {"models": {"providers": providers}})
-        given = msgspec.convert({"model": "fake/m", **(settings or {})}, AgentSettings)
-        card = AgentProfile(id="main", settings=given)
+        agent_settings = msgspec.convert({"model": "fake/m", **(settings or {})}, AgentSettings)
+        card = AgentProfile(id="main", settings=agent_settings)
         self._roster = AgentRoster(agents=(card,))
         self.clients = ModelClients()
         self._runtime = ModelRuntime(api, self.clients, config=lambda: self._config, roster=lambda: self._roster)

@@ -31,7 +31,7 @@ class Step:
     drop: bool = False
     """Cut the stream in the middle."""
     broken: str = ""
-    """An error told in the middle of the stream."""
+    """An error reported in the middle of the stream."""
     stop: str | None = None
     whole: bool = False
     """Answer without streaming."""

@@ -113,13 +113,13 @@ def test_an_answer_is_read_however_it_is_framed(answer: bytes, at_a_time: int) -
 
 
 def test_a_connection_serves_turn_after_turn_until_its_provider_closes_it() -> None:
-    seen: list[int] = []
+    numbers: list[int] = []
 
     async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = max(seen, default=0) + 1
+        number = max(numbers, default=0) + 1
         for _ in range(2):
             await request(reader)
-            seen.append(number)
+            numbers.append(number)
             writer.write(MEASURED)
         await writer.drain()
 
@@ -131,7 +131,7 @@ def test_a_connection_serves_turn_after_turn_until_its_provider_closes_it() -> N
             await agent.clients.aclose()
 
     run(work())
-    assert seen == [1, 1, 2]
+    assert numbers == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
     now = datetime.datetime.now(datetime.UTC)
     names = x509.SubjectAlternativeName([x509.DNSName(HOST), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
+    certificate = (
         x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         .serial_number(x509.random_serial_number()).add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -201,7 +201,7 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
         .sign(key, hashes.SHA256())
     )  # fmt: skip
     pem, secret = folder / "cert.pem", folder / "key.pem"
-    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     secret.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -254,7 +254,7 @@ def test_the_proxy_of_the_environment_is_used(scheme: str, tmp_path: Path, monke
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             try:
-                await asyncio.gather(carried(reader, far_writer), carried(far_reader, writer))
+                await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
             finally:
                 far_writer.transport.abort()
 
@@ -267,8 +267,8 @@ def test_the_proxy_of_the_environment_is_used(scheme: str, tmp_path: Path, monke
     run(work())
     start = f"POST http://{HOST}/v1/chat/completions " if scheme == "http" else f"CONNECT {HOST}:443 "
     assert heads[0].startswith(start)
-    letter = base64.b64encode(b"me:pass word").decode()
-    assert f"proxy-authorization: Basic {letter}" in heads[0]
+    credentials = base64.b64encode(b"me:pass word").decode()
+    assert f"proxy-authorization: Basic {credentials}" in heads[0]
     assert ("authorization: Bearer k" in heads[0]) is (scheme == "http")  # through a tunnel it sees no key
 
 
@@ -288,7 +288,7 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the proxy the environment names refuses the way there with HTTP 407" in run(work())
 
 
-async def carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()
@@ -361,7 +361,7 @@ def test_a_provider_that_reads_slowly_is_waited_for() -> None:
     ids=["text", "anything else"],
 )
 def test_an_answer_without_an_end_is_given_up(piece: bytes, limit: str) -> None:
-    """Each delta holds the whole text: without a bound, one such answer stops the gateway for everybody."""
+    """Each delta holds the whole text: without a bound, one such answer stops the gateway for every client."""
     sent = 0
 
     async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

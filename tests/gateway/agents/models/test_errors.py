@@ -75,10 +75,10 @@ def test_the_wait_a_provider_asks_for_is_kept(api: str) -> None:
     async def scenario() -> None:
         clock = asyncio.get_running_loop().time
         with FakeModel(Step(status=429, headers={"retry-after-ms": "300"}), say("ok")) as model:
-            begun = clock()
+            start = clock()
             end = await answered(Agent(api, model))
         assert end.text == "ok"
-        assert clock() - begun >= 0.3
+        assert clock() - start >= 0.3
 
     run(scenario())
 
@@ -434,12 +434,12 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path, monkey
         file.write_text(text)
         file.chmod(0o600)
     open_file.chmod(0o644)
-    given = [
+    keys = [
         "plain", "${A_KEY}", {"source": "env", "id": "A_KEY"}, {"source": "file", "path": str(bare)},
         {"source": "file", "path": str(inside), "id": "/a/b~1c"},
     ]  # fmt: skip
     fake = read_providers(
-        read_config({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": given}}}}).models
+        read_config({"models": {"providers": {"x": {"baseUrl": "http://x", "apiKey": keys}}}}).models
     )["x"]
     ring = api_keys.KeyRing(fake)
 
@@ -479,11 +479,11 @@ def test_a_key_comes_from_the_keyring_of_the_desktop(tmp_path: Path) -> None:
     unlock = f"printf pw | {daemon} --unlock --components=secrets >/dev/null 2>&1; {sys.executable} {script}"
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     # The keyring's daemon ends with its bus, and the bus with the script.
-    done = subprocess.run(
+    result = subprocess.run(
         [session, "--", "sh", "-c", unlock], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
-    found, missing = done.stdout.splitlines()
-    assert found == "sk-9", done.stderr[-500:]
+    found, missing = result.stdout.splitlines()
+    assert found == "sk-9", result.stderr[-500:]
     assert 'the keyring holds nothing for service "openclaw-mcp", account "other"' in missing
 
 

@@ -45,7 +45,7 @@ def gateway(folder: Path, config: Json) -> Iterator[Served]:
 
 
 class Talker:
-    """A client of the gateway that remembers the events it heard."""
+    """A client of the gateway that remembers the events it received."""
 
     def __init__(self, client: GatewayClient) -> None:
         self.client = client
@@ -121,9 +121,9 @@ def test_the_key_stands_in_the_config_and_nowhere_else(api: str, tmp_path: Path)
             assert failed["state"] == "error"
             assert failed["errorDetail"]["failoverReason"] == "auth"
             patch = {"agents": {"defaults": {"timeoutSeconds": 60}}}
-            got = await talker.client.call("config.get")
-            assert KEY not in json.dumps(got)
-            await talker.client.call("config.patch", {"raw": json.dumps(patch), "baseHash": got["hash"]})
+            config = await talker.client.call("config.get")
+            assert KEY not in json.dumps(config)
+            await talker.client.call("config.patch", {"raw": json.dumps(patch), "baseHash": config["hash"]})
             assert KEY not in json.dumps([news.payload for news in talker.heard])
 
     with FakeModel(keys=("another",)) as model, gateway(tmp_path / "state", config_for(api, model)) as served:
@@ -169,8 +169,8 @@ def test_a_model_set_while_it_runs_answers_the_next_message(tmp_path: Path) -> N
     async def scenario(served: Served, config: Json) -> None:
         async with talking(served) as talker:
             assert "demo agent" in text_of(await talker.say("hello"))
-            got = await talker.client.call("config.get")
-            raw = {"raw": json.dumps(config), **({"baseHash": got["hash"]} if got["exists"] else {})}
+            result = await talker.client.call("config.get")
+            raw = {"raw": json.dumps(config), **({"baseHash": result["hash"]} if result["exists"] else {})}
             await talker.client.call("config.patch", raw)
             assert text_of(await talker.say("hello")) == "A model now."
 
@@ -193,17 +193,17 @@ def test_a_session_may_choose_another_model(tmp_path: Path) -> None:
 def test_the_agent_within_another_program_is_the_model_too(tmp_path: Path) -> None:
     with FakeModel(say("From the model.")) as model:
         (tmp_path / "openclaw.json").write_text(json.dumps(config_for("openai", model)))
-        done = asyncio.run(_embedded(tmp_path))
-    assert done == "From the model."
+        result = asyncio.run(_embedded(tmp_path))
+    assert result == "From the model."
 
 
 async def _embedded(folder: Path) -> str:
     async with asyncio.timeout(WAIT), EmbeddedGateway(folder) as agent:
-        said = [
+        events = [
             event async for event in run_local_order(agent, AgentOrder(message="hi", session_key="agent:main:main"))
         ]
-    assert isinstance(said[-1], TurnCompleted)
-    return said[-1].text or ""
+    assert isinstance(events[-1], TurnCompleted)
+    return events[-1].text or ""
 
 
 # ---- another gateway's agent -----------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> N
             assert "passed on 3 times" in end["errorMessage"]
 
     with serving(tmp_path) as served:
-        done = served.call("config.patch", json.dumps({"raw": json.dumps(far(served))}))
-        assert done.returncode == 0, done.stderr
+        result = served.call("config.patch", json.dumps({"raw": json.dumps(far(served))}))
+        assert result.returncode == 0, result.stderr
         asyncio.run(scenario(served))
 
 
@@ -292,5 +292,5 @@ def test_a_program_with_an_agent_in_it_starts_without_the_http_library() -> None
         "import sys, openclaw_mcp.gateway.wiring.embedded, openclaw_mcp.gateway.wiring.assembly; "
         "print('httpx' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "False"
+    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "False"

@@ -24,7 +24,7 @@ CODECS: dict[str, ModelCodec] = {"openai": OpenAICodec(), "anthropic": Anthropic
 SIZES = (1, 2, 3, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * CHUNK_SIZE + 2)
 
 
-def asked(*parts: MessagePart) -> ModelRequest:
+def model_request(*parts: MessagePart) -> ModelRequest:
     provider = ModelProvider(name="p", api="openai", base_url="http://127.0.0.1")
     call = ModelMessage("assistant", (ToolCallPart("c1", "draw", "{}"),))
     return ModelRequest(
@@ -56,12 +56,12 @@ def test_bytes_are_sent_as_their_base64_would_be(name: str) -> None:
             others[0],
         )
 
-    assert sent(CODECS[name], asked(*parts(raw=True))) == sent(CODECS[name], asked(*parts(raw=False)))
+    assert sent(CODECS[name], model_request(*parts(raw=True))) == sent(CODECS[name], model_request(*parts(raw=False)))
 
 
 @pytest.mark.parametrize("name", CODECS)
 def test_a_body_without_pictures_is_as_it_was_written(name: str) -> None:
-    ask = asked(TextPart("0123456789abcdef-12345-"))
+    ask = model_request(TextPart("0123456789abcdef-12345-"))
 
     assert sent(CODECS[name], ask) == CODECS[name].encode_body(ask)
     assert json.loads(sent(CODECS[name], ask))["model"] == "m"

@@ -84,7 +84,7 @@ def test_calls_of_one_answer_go_together(api: str) -> None:
 
         async def meet(call: ToolCall) -> ToolResult:
             async with asyncio.timeout(10):
-                await arrived.wait()  # nobody gets past it alone
+                await arrived.wait()  # no call gets past it alone
             return text_result(f"met {call.arguments['who']}")
 
         calls = tuple(("meet", {"who": who}) for who in ("ann", "bob", "cid"))
@@ -105,7 +105,7 @@ def test_names_no_api_takes_are_mapped_both_ways(api: str) -> None:
     async def scenario() -> None:
         tools = Tools()
         for name in names:
-            tools.add(ToolSpec(name=name), lambda call: _said(call.name))
+            tools.add(ToolSpec(name=name), lambda call: _echo_text(call.name))
         with FakeModel(_each_tool, say("done")) as model:
             agent = Agent(api, model, tools=tools)
             await answered(agent)
@@ -115,7 +115,7 @@ def test_names_no_api_takes_are_mapped_both_ways(api: str) -> None:
     run(scenario())
 
 
-async def _said(text: str) -> ToolResult:
+async def _echo_text(text: str) -> ToolResult:
     return text_result(text)
 
 
@@ -207,10 +207,13 @@ def test_a_model_that_sees_nothing_is_sent_no_image(api: str) -> None:
 
 @both
 def test_earlier_turns_are_recalled_with_their_tools(api: str) -> None:
-    asked = {"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "a.b", "arguments": {"x": 1}}]}
+    tool_call = {
+        "role": "assistant",
+        "content": [{"type": "toolCall", "id": "c1", "name": "a.b", "arguments": {"x": 1}}],
+    }
     result = {"role": "toolResult", "toolCallId": "c1", "content": [{"type": "text", "text": "42"}], "isError": False}
     answer = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "six"}]}
-    turns = [{"role": "user", "content": "what?"}, asked, result, answer]
+    turns = [{"role": "user", "content": "what?"}, tool_call, result, answer]
     lost = {"role": "toolResult", "toolCallId": "gone", "content": [], "isError": False}
 
     async def scenario() -> None:
@@ -265,7 +268,7 @@ def test_the_agent_is_reported_who_it_is(api: str, tmp_path: Any) -> None:
 
 @both
 def test_what_a_workspace_tells_its_agent_lies_in_the_workspace(api: str, tmp_path: Any) -> None:
-    """A repository that somebody else made may hold a link to any file of this machine."""
+    """A repository from another person may hold a link to any file of this machine."""
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "token.txt").write_text("a secret")

@@ -15,13 +15,13 @@ SKIP = "!say REPLY_SKIP"
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     config = {"agents": AGENTS, "tools": OPEN}
-    with world(tmp_path_factory.mktemp("state"), config) as made:
+    with world(tmp_path_factory.mktemp("state"), config) as gateway:
         for session in ("agent:main:a", "agent:main:b", "agent:friend:main", "agent:loner:main"):
-            made.say(session, f"!say this is {session}")
-        yield made
+            gateway.say(session, f"!say this is {session}")
+        yield gateway
 
 
-def seen(harness: World, session: str) -> set[str]:
+def visible_sessions(harness: World, session: str) -> set[str]:
     return {row["key"] for row in harness.tool(session, "sessions_list", limit=500)["sessions"]}
 
 
@@ -33,9 +33,9 @@ def read(harness: World, session: str, other: str) -> str:
 
 
 def test_all_means_all_whom_the_config_names(harness: World) -> None:
-    assert {"agent:main:a", "agent:main:b", "agent:friend:main"} <= seen(harness, "agent:main:a")
-    assert "agent:loner:main" not in seen(harness, "agent:main:a")
-    assert {row.split(":")[1] for row in seen(harness, "agent:loner:main")} == {"loner"}
+    assert {"agent:main:a", "agent:main:b", "agent:friend:main"} <= visible_sessions(harness, "agent:main:a")
+    assert "agent:loner:main" not in visible_sessions(harness, "agent:main:a")
+    assert {row.split(":")[1] for row in visible_sessions(harness, "agent:loner:main")} == {"loner"}
     assert "this is agent:friend:main" in read(harness, "agent:main:a", "agent:friend:main")
     assert "tools.agentToAgent.allow does not name loner" in read(harness, "agent:main:a", "agent:loner:main")
 
@@ -55,7 +55,7 @@ def test_each_visibility_shows_so_much_and_lets_read_as_much(harness: World, vis
         child = harness.tool("agent:main:eye", "sessions_spawn", task="!say ANNOUNCE_SKIP")["childSessionKey"]
         wanted = {child if name == "child" else name for name in sees}
         others = {child, "agent:main:b", "agent:friend:main", "agent:loner:main"}
-        found = seen(harness, "agent:main:eye")
+        found = visible_sessions(harness, "agent:main:eye")
 
         assert wanted <= found
         assert not (others - wanted) & found
@@ -88,8 +88,8 @@ def test_what_is_out_of_sight_can_be_neither_written_to_nor_looked_up(harness: W
 def test_settings_that_cant_be_understood_open_nothing(harness: World) -> None:
     harness.configure(tools={"sessions": {"visibility": "everything"}})
     try:
-        said = harness.say("agent:main:a", "!tool sessions_list {}", '!tool sessions_spawn {"task": "!say x"}')
-        assert said.count("no work is handed on") == 2
+        reply = harness.say("agent:main:a", "!tool sessions_list {}", '!tool sessions_spawn {"task": "!say x"}')
+        assert reply.count("no work is handed on") == 2
     finally:
         harness.configure(tools=OPEN)
 
@@ -153,8 +153,8 @@ def test_agents_are_reported_whom_they_may_start(harness: World) -> None:
 
 
 def test_a_message_is_answered(harness: World) -> None:
-    asked = {"sessionKey": "agent:friend:main", "message": "!say REPLY_SKIP"}
-    received = harness.tool("agent:main:a", "sessions_send", **asked)
+    arguments = {"sessionKey": "agent:friend:main", "message": "!say REPLY_SKIP"}
+    received = harness.tool("agent:main:a", "sessions_send", **arguments)
 
     assert (received["status"], received["reply"], received["sessionKey"]) == ("ok", "REPLY_SKIP", "agent:friend:main")
     assert received["delivery"] == {"status": "pending", "mode": "announce"}
@@ -171,7 +171,7 @@ def test_a_label_finds_its_session(harness: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("arguments", "words"),
     [
         ({"message": "x"}, "either sessionKey or label"),
         ({"message": "x", "sessionKey": "agent:main:b", "label": "the archive"}, "either sessionKey or label"),
@@ -182,8 +182,8 @@ def test_a_label_finds_its_session(harness: World) -> None:
         ({"message": "x", "sessionKey": "agent:main:b", "timeoutSeconds": -1}, "timeoutSeconds"),
     ],
 )
-def test_a_message_that_cant_be_sent_says_why(harness: World, asked: dict[str, object], words: str) -> None:
-    assert words in harness.say("agent:main:a", f"!tool sessions_send {json.dumps(asked)}")
+def test_a_message_that_cant_be_sent_says_why(harness: World, arguments: dict[str, object], words: str) -> None:
+    assert words in harness.say("agent:main:a", f"!tool sessions_send {json.dumps(arguments)}")
 
 
 def test_a_failure_over_there_is_reported_here(harness: World) -> None:
@@ -192,17 +192,17 @@ def test_a_failure_over_there_is_reported_here(harness: World) -> None:
 
 
 def test_who_does_not_wait_is_reported_that_it_is_on_its_way(harness: World) -> None:
-    asked = {"sessionKey": "agent:main:slow", "message": "!sleep 2\n!say REPLY_SKIP"}
-    assert harness.tool("agent:main:a", "sessions_send", **asked, timeoutSeconds=0)["status"] == "accepted"
-    received = harness.tool("agent:main:a", "sessions_send", **asked, timeout=0.2)
+    arguments = {"sessionKey": "agent:main:slow", "message": "!sleep 2\n!say REPLY_SKIP"}
+    assert harness.tool("agent:main:a", "sessions_send", **arguments, timeoutSeconds=0)["status"] == "accepted"
+    received = harness.tool("agent:main:a", "sessions_send", **arguments, timeout=0.2)
     assert (received["status"], "will be answered" in received["error"]) == ("timeout", True)
     assert comes(lambda: harness.texts("agent:main:slow").count("REPLY_SKIP") == 2)
 
 
 def test_the_two_agents_talk_on_until_one_has_nothing_to_add(harness: World) -> None:
     """The target's reply is the requester's next message, and so on; each `!say` peels off one turn."""
-    asked = {"sessionKey": "agent:friend:pong", "message": "!say !say !say !say REPLY_SKIP"}
-    received = harness.tool("agent:main:ping", "sessions_send", **asked)
+    arguments = {"sessionKey": "agent:friend:pong", "message": "!say !say !say !say REPLY_SKIP"}
+    received = harness.tool("agent:main:ping", "sessions_send", **arguments)
 
     assert received["reply"] == "!say !say !say REPLY_SKIP"
     assert comes(lambda: "REPLY_SKIP" in harness.texts("agent:main:ping") + harness.texts("agent:friend:pong"))

@@ -1,4 +1,4 @@
-"""Results that are for a person: through the outbox of whatever channel they write on, once."""
+"""Results that are for a person: through the outbox of the channel they write on, once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ class Mailbox:
         self.news = asyncio.Event()
         self.is_open = True
         self.written = ""
-        """An answer that holds this was told by the agent itself."""
+        """An answer that holds this was sent by the agent itself."""
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         return bool(self.written) and self.written in (run.result.text or "")
@@ -68,7 +68,7 @@ class Scene:
 
 def play(where: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
     async def run() -> None:
-        box, made = Mailbox(), []
+        box, instances = Mailbox(), []
 
         @asynccontextmanager
         async def around(memory: StoreServices) -> AsyncIterator[None]:
@@ -78,11 +78,11 @@ def play(where: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
                 AgentMessenger(memory.sessions, memory.runs, **common, channels=box) as messenger,
                 SubagentSupervisor(*who, **common, channels=box) as supervisor,
             ):
-                made.append((messenger, supervisor))
+                instances.append((messenger, supervisor))
                 yield
 
         async with open_harness(str(where / "x.sqlite"), run_scope=around) as rooms:
-            messenger, supervisor = made[0]
+            messenger, supervisor = instances[0]
             await scenario(Scene(rooms, rooms.memory, box, supervisor, messenger))
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -29,15 +29,17 @@ def run(
 ) -> None:
     async def play() -> None:
         async with open_harness(str(where / "x.sqlite")) as harness:
-            memory, book = harness.memory, SqlSubagentRepository(harness.memory.store)
-            sight = SessionVisibility(memory.sessions, book, memory.runs, settings=lambda: settings, roster=AgentRoster)
+            memory, repository = harness.memory, SqlSubagentRepository(harness.memory.store)
+            sight = SessionVisibility(
+                memory.sessions, repository, memory.runs, settings=lambda: settings, roster=AgentRoster
+            )
             for room in harness.memory.rpc_modules:
                 harness.offer(sight.guard_methods(room.methods()).methods())
             for key, parent in ((OWN, None), ("agent:main:other", None), ("agent:main:subagent:1", OWN)):
                 new = NewSession(key=key, agent_id="main", classification="custom", spawned_by=parent)
                 await harness.memory.sessions.create(new)
             await harness.memory.sessions.patch("agent:main:other", {"label": "Private"}, {})
-            await book.put(_sent_off("agent:main:subagent:1"))
+            await repository.put(_sent_off("agent:main:subagent:1"))
             caller = Caller(
                 kind="agent",
                 name="main",
@@ -57,7 +59,7 @@ def run(
 
 
 def _sent_off(key: str) -> Subagent:
-    """A sub-agent of `OWN`, for somebody who is not the owner."""
+    """A sub-agent of `OWN`, for a sender who is not the owner."""
     return Subagent(
         child_key=key, run_id="1", requester_key=OWN, grant=Grant(), task="look", created_at=1, started_at=1
     )

@@ -1,4 +1,4 @@
-"""Sub-agents through a real gateway: sent off, heard of, redirected, stopped, kept within limits, not forgotten."""
+"""Sub-agents through a real gateway: spawned, announced, redirected, stopped, kept within limits, not forgotten."""
 
 import json
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ AGENTS = {
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(
         tmp_path_factory.mktemp("state"), {"agents": AGENTS, "gateway": {"tools": {"allow": ["sessions_spawn"]}}}
-    ) as made:
-        yield made
+    ) as gateway:
+        yield gateway
 
 
 def spawned(harness: World, session: str, task: str, **more: object) -> dict[str, str]:
@@ -44,7 +44,7 @@ def settled(harness: World, child: str) -> dict[str, str]:
 
 
 def announced(harness: World, session: str, child: str) -> str:
-    """What the requester was told, once it was."""
+    """The announcement to the requester, once it is there."""
     assert settled(harness, child)["deliveryStatus"] == "delivered"
     assert comes(lambda: any("sub-agent" in text for text in harness.texts(session, "user")))
     return harness.texts(session, "user")[-1]
@@ -93,12 +93,12 @@ def test_the_requester_receives_only_when_those_below_have_ended(harness: World)
     (below,) = harness.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
 
     assert below["spawnDepth"] == 2
-    assert "from the depth" in received  # the child's answer to what it was told from below
+    assert "from the depth" in received  # the child's answer to its own child's announcement
 
 
 def test_limits_are_answers_a_model_can_read(harness: World) -> None:
-    def refused(session: str, **asked: object) -> str:
-        received = harness.tool(session, "sessions_spawn", task="!say x", **asked)
+    def refused(session: str, **arguments: object) -> str:
+        received = harness.tool(session, "sessions_spawn", task="!say x", **arguments)
         assert received["status"] in ("forbidden", "error")
         return str(received["error"])
 
@@ -119,9 +119,9 @@ def test_depth_is_limited_by_what_the_store_knows(harness: World) -> None:
     child = spawned(harness, "agent:main:abyss", f"!tool sessions_spawn {inner}")
     settled(harness, child["childSessionKey"])
     (below,) = harness.ask("sessions.list", spawnedBy=child["childSessionKey"])["sessions"]
-    said = harness.texts(below["key"], "toolResult")[0]
+    result = harness.texts(below["key"], "toolResult")[0]
 
-    assert "sessions_spawn is refused" in said  # the policy of a leaf comes before the registry's own limit
+    assert "sessions_spawn is refused" in result  # the policy of a leaf comes before the registry's own limit
     assert harness.ask("sessions.list", spawnedBy=below["key"])["sessions"] == []
 
 
@@ -140,7 +140,7 @@ def test_a_kill_stops_the_run_and_all_below_it(harness: World) -> None:
         assert (row["status"], row["hasActiveRun"]) == ("killed", False)
     (listed,) = harness.tool("agent:main:kill", "subagents", action="list")["runs"]
     assert (listed["status"], listed["error"], listed["deliveryStatus"]) == ("killed", "enough", "killed")
-    assert len(harness.texts("agent:main:kill", "user")) == 3  # nobody was told of the end of what they ended
+    assert len(harness.texts("agent:main:kill", "user")) == 3  # no requester is notified of a run it killed itself
 
 
 def test_a_new_order_takes_the_place_of_the_old(harness: World) -> None:
@@ -172,15 +172,15 @@ def test_a_new_order_takes_the_place_of_the_old(harness: World) -> None:
 def test_a_cursor_with_no_number_of_ours_is_refused(
     harness: World, method: str, params: dict[str, str], digits: str
 ) -> None:
-    given = {name: value.format(digits) for name, value in params.items()}
+    arguments = {name: value.format(digits) for name, value in params.items()}
 
     with pytest.raises(Refused, match="cursor"):
-        harness.ask(method, **given)
+        harness.ask(method, **arguments)
 
 
 def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(harness: World) -> None:
-    done = [spawned(harness, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
-    for child in done:
+    children = [spawned(harness, "agent:main:ledger", f"!say {number}", label=f"t{number}") for number in range(2)]
+    for child in children:
         settled(harness, child["childSessionKey"])
     inner = json.dumps({"task": "!sleep 60"})
     going = spawned(harness, "agent:main:ledger", f"!tool sessions_spawn {inner}\n!sleep 60", agentId="helper")
@@ -190,7 +190,7 @@ def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(harnes
     first = harness.ask("tasks.list", **mine, limit=2)
     rest = harness.ask("tasks.list", **mine, limit=2, cursor=first["nextCursor"])
     assert [task["childSessionKey"] for task in first["tasks"] + rest["tasks"]] == [
-        child["childSessionKey"] for child in (going, done[1], done[0])
+        child["childSessionKey"] for child in (going, children[1], children[0])
     ]
     assert "nextCursor" not in rest
     ended = harness.ask("tasks.list", **mine, status=["completed", "failed"])["tasks"]
@@ -241,13 +241,13 @@ def test_only_ones_own_can_be_touched(harness: World) -> None:
     child = spawned(harness, "agent:main:mine", "!sleep 600")
     name = {"target": child["runId"]}
 
-    said = harness.say("agent:main:thief", f"!tool subagents {json.dumps({'action': 'kill', **name})}")
+    replies = harness.say("agent:main:thief", f"!tool subagents {json.dumps({'action': 'kill', **name})}")
     forged = {"action": "kill", "sessionKey": "agent:main:mine", **name}
-    said += harness.say("agent:main:thief", f"!tool subagents {json.dumps(forged)}")
-    assert said.count("this session has no such sub-agent") == 2
+    replies += harness.say("agent:main:thief", f"!tool subagents {json.dumps(forged)}")
+    assert replies.count("this session has no such sub-agent") == 2
 
-    shown = harness.ask("sessions.subagents", action="status", sessionKey="agent:main:mine", runId=child["runId"])
-    assert shown["run"]["status"] == "running"
+    status = harness.ask("sessions.subagents", action="status", sessionKey="agent:main:mine", runId=child["runId"])
+    assert status["run"]["status"] == "running"
     ended = harness.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
     assert ended["terminated"] == 1
     again = harness.ask("sessions.subagents", action="cancel", sessionKey="agent:main:mine", runId=child["runId"])
@@ -290,9 +290,9 @@ def test_methods_say_what_is_missing(harness: World) -> None:
 
 
 def test_a_model_of_a_provider_no_one_set_up_sends_no_one_off(harness: World) -> None:
-    asked = {"sessionKey": "agent:main:models", "task": "think", "agentId": "thinker", "model": "nosuch/m"}
+    arguments = {"sessionKey": "agent:main:models", "task": "think", "agentId": "thinker", "model": "nosuch/m"}
 
-    received = harness.ask("sessions.spawn", **asked)
+    received = harness.ask("sessions.spawn", **arguments)
 
     assert received["status"] == "error"
     assert received["error"].startswith('the model "nosuch/m" is of a provider that is not configured')
@@ -300,18 +300,18 @@ def test_a_model_of_a_provider_no_one_set_up_sends_no_one_off(harness: World) ->
 
 
 def test_an_operator_spawns_for_a_session(harness: World) -> None:
-    made = harness.ask(
+    spawned = harness.ask(
         "sessions.spawn", sessionKey="agent:main:op", task="!say done for you", agentId="helper", model=None
     )
 
-    assert made["childSessionKey"].startswith("agent:helper:subagent:")
-    assert "done for you" in announced(harness, "agent:main:op", made["childSessionKey"])
+    assert spawned["childSessionKey"].startswith("agent:helper:subagent:")
+    assert "done for you" in announced(harness, "agent:main:op", spawned["childSessionKey"])
 
 
 def test_a_request_that_comes_twice_sends_one_off(harness: World) -> None:
-    asked = {"sessionKey": "agent:main:twice", "task": "!say ANNOUNCE_SKIP", "idempotencyKey": "k-1"}
-    first, again = harness.ask("sessions.spawn", **asked), harness.ask("sessions.spawn", **asked)
-    other = harness.ask("sessions.spawn", **{**asked, "idempotencyKey": "k-2"})
+    arguments = {"sessionKey": "agent:main:twice", "task": "!say ANNOUNCE_SKIP", "idempotencyKey": "k-1"}
+    first, again = harness.ask("sessions.spawn", **arguments), harness.ask("sessions.spawn", **arguments)
+    other = harness.ask("sessions.spawn", **{**arguments, "idempotencyKey": "k-2"})
 
     assert first["childSessionKey"] == again["childSessionKey"] != other["childSessionKey"]
     assert len(harness.ask("sessions.list", spawnedBy="agent:main:twice")["sessions"]) == 2
