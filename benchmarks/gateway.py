@@ -260,7 +260,9 @@ def main() -> int:
         Target(what="idle memory", unit="of the real one", measured=ratios[OURS]["idle MiB"], at_most=1 / 8),
         Target(what="health round trip", unit="of the real one", measured=ratios[OURS]["health ms"], at_most=1 / 5),
         Target(what="sessions.list", unit="of the real one", measured=ratios[OURS]["list ms"], at_most=1 / 2),
-        Target(what="sessions.list of 100", unit="of the real one", measured=ratios[OURS]["list 100 ms"], at_most=1 / 2),
+        Target(
+            what="sessions.list of 100", unit="of the real one", measured=ratios[OURS]["list 100 ms"], at_most=1 / 2
+        ),
         Target(what="chat.send to final", unit="of the real one", measured=ratios[OURS]["turn ms"], at_most=1 / 20),
         Target(what="idle memory", unit="MiB", measured=figures.median(OURS, "idle MiB"), at_most=65),
     ]
