@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without bytecode each of the thousands of processes that tests start would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: up test long mutate check interop bench reference first-replies lock programs clean help
 
