@@ -1,5 +1,6 @@
 """Under CI nothing is skipped: a test that could not run has not passed. And what takes long begins first."""
 
+import gc
 import os
 import signal
 
@@ -40,6 +41,11 @@ settings.load_profile("ours")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests, which live until the end: no collection need look at them
 
 
 @pytest.hookimpl(trylast=True)
