@@ -15,7 +15,9 @@ LONGEST = (
     "tests/gateway/channels/test_kill.py",
     "tests/test_docs.py",
     "tests/cli/test_up.py",
+    "tests/node/canvas/",
     "tests/tools/schemas/test_bombs.py",
+    "tests/cli/test_reports.py",
     "tests/net/",
     "tests/proxy/",
     "tests/store/",
@@ -24,6 +26,8 @@ LONGEST = (
     "tests/gateway/wiring/",
     "tests/gateway/agents/",
     "tests/mcp/client/",
+    "tests/order/",
+    "tests/connect/",
     "tests/gateway/channels/",
 )
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
