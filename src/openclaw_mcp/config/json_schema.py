@@ -70,7 +70,8 @@ def schema_of_sections(names: Iterable[str]) -> Json:
     """The part of the schema that describes these sections; names that it does not know are left out."""
     schema = config_schema()
     known = {name: schema.properties[name] for name in names if name in schema.properties}
-    return _to_json(msgspec.structs.replace(schema, properties=known))
+    # Named also when there are none: without it, an unknown key is refused with another message.
+    return {"properties": {}, **_to_json(msgspec.structs.replace(schema, properties=known))}
 
 
 def _to_json(schema: ConfigSchemaNode) -> Json:
