@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without bytecode each of the thousands of processes that tests start would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: up test long mutate check interop bench reference first-replies lock programs clean help
 
@@ -13,7 +15,7 @@ up: .venv/.run   ## start every surface on this machine
 
 # The tests of one file run in one process, in their order. Tests wait half of the time, so there are more processes than
 # processors; at most 8, for machines with little memory.
-AT_ONCE = $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() * 3 // 2))')
+AT_ONCE = $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() * 2))')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 test: .venv/.dev programs   ## run the tests
 	@echo "make: running the tests, on every processor"

@@ -1,5 +1,6 @@
 """Under CI nothing is skipped: a test that could not run has not passed. And what takes long begins first."""
 
+import gc
 import os
 import signal
 
@@ -14,7 +15,9 @@ LONGEST = (
     "tests/gateway/channels/test_kill.py",
     "tests/test_docs.py",
     "tests/cli/test_up.py",
+    "tests/node/canvas/",
     "tests/tools/schemas/test_bombs.py",
+    "tests/cli/test_reports.py",
     "tests/net/",
     "tests/proxy/",
     "tests/store/",
@@ -23,6 +26,8 @@ LONGEST = (
     "tests/gateway/wiring/",
     "tests/gateway/agents/",
     "tests/mcp/client/",
+    "tests/order/",
+    "tests/connect/",
     "tests/gateway/channels/",
 )
 """Files are handed to the processors whole and in this order, so that at the end none waits long for another."""
@@ -40,6 +45,11 @@ settings.load_profile("ours")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests, which live until the end: no collection need look at them
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,13 +10,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 ROOT = Path(__file__).parent.parent
 OPENCLAW = str(Path(sys.executable).with_name("openclaw"))
 READY_WAIT = 30.0
 ANSWER_WAIT = 20.0
 END_WAIT = 10.0
+
+
+class Child(Protocol):
+    """A process whose output is read."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
 
 
 @contextlib.contextmanager
@@ -53,7 +60,7 @@ def everything_over_http() -> Iterator[str]:
         yield address
 
 
-def read_line(child: subprocess.Popen[bytes], seconds: float = ANSWER_WAIT) -> bytes:
+def read_line(child: Child, seconds: float = ANSWER_WAIT) -> bytes:
     """One line of the child's output, read byte by byte so that nothing is lost in a buffer."""
     assert child.stdout is not None
     descriptor, line, end = child.stdout.fileno(), b"", time.monotonic() + seconds

@@ -98,7 +98,8 @@ def chromium(page: str) -> Iterator[subprocess.Popen[bytes]]:
         ]
         if sys.platform == "linux" and os.geteuid() == 0:
             flags.append("--no-sandbox")  # root's Chromium refuses to start with it
-        with process(browser, *flags, page, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        env = {**os.environ, "TMPDIR": profile}  # where it leaves files when it is killed
+        with process(browser, *flags, page, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
             yield child
 
 

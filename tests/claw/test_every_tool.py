@@ -15,7 +15,8 @@ from openclaw_mcp.core.model import Json, Text
 from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.side_effects_file import read_effects
-from tests.gateway.wiring.test_gateway import Served, serving
+from tests.gateway.wiring.gateways import serving
+from tests.gateway.wiring.test_gateway import Served
 from tests.mcp.client.servers import call as call_server
 
 from .gateways import SERVER, WAIT, environment, official, operator, used

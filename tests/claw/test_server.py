@@ -15,7 +15,8 @@ import pytest
 from openclaw_mcp.core.claw_methods import METHODS_BY_TOOL
 from openclaw_mcp.mcp.first_replies.claw_lists import OWNER_ONLY
 from openclaw_mcp.tools.tool_names import CLAW_TOOLS
-from tests.gateway.wiring.test_gateway import Served, serving
+from tests.gateway.wiring.gateways import serving
+from tests.gateway.wiring.test_gateway import Served
 from tests.gateway.wiring.test_gateway import environment as settings
 from tests.running import OPENCLAW
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ..gateway.wiring.test_gateway import WAIT, Served, environment, serving
+from ..gateway.wiring.gateways import serving
+from ..gateway.wiring.test_gateway import WAIT, Served, environment
 from ..running import OPENCLAW
 
 

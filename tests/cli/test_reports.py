@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.test_up import ANY_PORT
 from tests.cli.test_up import openclaw as run_up
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import serving
 from tests.order.test_server import order, server
 from tests.running import OPENCLAW
 

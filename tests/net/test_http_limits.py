@@ -234,23 +234,25 @@ LATE_HEADS = {
 @pytest.mark.parametrize("behind", ["", "an answer", "a whole request"])
 @pytest.mark.parametrize("drips", [False, True])
 def test_half_a_head_is_refused_when_its_time_is_up(tmp_path: Path, name: str, behind: str, drips: bool) -> None:
-    async def attack() -> None:
-        async with here(name, tmp_path, SHORT) as served:
-            for form, beginning in LATE_HEADS.items():
-                peer = await served.dial()
-                if behind == "an answer":
-                    assert await peer.ask(served.polite) == 200
-                peer.say(served.polite + beginning if behind == "a whole request" else beginning)
-                if behind == "a whole request":
-                    assert await peer.ask(b"") == 200
-                await served.answers_others()
-                can_drip = drips and not beginning.endswith((b"\r", b"\n"))
-                received = await (peer.drip(b"a", 0.05) if can_drip else peer.until_closed())
-                assert status(received) == 408, (form, received)
-                assert b"0.4 s" in received
-                peer.close()
+    async def attack(served: Served, form: str, beginning: bytes) -> None:
+        peer = await served.dial()
+        if behind == "an answer":
+            assert await peer.ask(served.polite) == 200
+        peer.say(served.polite + beginning if behind == "a whole request" else beginning)
+        if behind == "a whole request":
+            assert await peer.ask(b"") == 200
+        await served.answers_others()
+        can_drip = drips and not beginning.endswith((b"\r", b"\n"))
+        received = await (peer.drip(b"a", 0.05) if can_drip else peer.until_closed())
+        assert status(received) == 408, (form, received)
+        assert b"0.4 s" in received
+        peer.close()
 
-    asyncio.run(attack())
+    async def attacks() -> None:
+        async with here(name, tmp_path, SHORT) as served:
+            await asyncio.gather(*(attack(served, form, beginning) for form, beginning in LATE_HEADS.items()))
+
+    asyncio.run(attacks())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -299,20 +301,28 @@ ENTRANCES = {"gateway": "/mcp", "node": "/", "proxy": "/v1/chat/sessions"}
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, name: str, drips: bool) -> None:
     """Also where the client does not read it: an answer that came before does not keep the connection."""
 
-    async def attack() -> None:
-        async with here(name, tmp_path, SHORT) as served:
-            token = {"Authorization": "Bearer token"} if name == "gateway" else {}
-            for form, body in LATE_BODIES.items():
-                for path in (ENTRANCES[name], "/nothing"):
-                    peer = await served.dial()
-                    peer.say(served.head("POST", path, Content_Type="application/json", **token) + body)
-                    await served.answers_others()
-                    received = await (peer.drip(b"1", 0.05) if drips else peer.until_closed())
-                    assert received.count(b"HTTP/1.1 ") == 1, received
-                    assert (status(received) == 408) is (path != "/nothing" or name == "node"), (form, received)
-                    peer.close()
+    token = {"Authorization": "Bearer token"} if name == "gateway" else {}
 
-    asyncio.run(attack())
+    async def attack(served: Served, path: str, form: str, body: bytes) -> None:
+        peer = await served.dial()
+        peer.say(served.head("POST", path, Content_Type="application/json", **token) + body)
+        await served.answers_others()
+        received = await (peer.drip(b"1", 0.05) if drips else peer.until_closed())
+        assert received.count(b"HTTP/1.1 ") == 1, received
+        assert (status(received) == 408) is (path != "/nothing" or name == "node"), (form, received)
+        peer.close()
+
+    async def attacks() -> None:
+        async with here(name, tmp_path, SHORT) as served:
+            await asyncio.gather(
+                *(
+                    attack(served, path, form, body)
+                    for form, body in LATE_BODIES.items()
+                    for path in (ENTRANCES[name], "/nothing")
+                )
+            )
+
+    asyncio.run(attacks())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -66,6 +66,7 @@ def test_the_programs_it_drives_are_started_by_the_server_as_it_is_run(tmp_path:
             for name in ("screen.record", "camera.clip"):
                 film = called(name, durationMs=500)[1]["resource"]
                 assert b"ftyp" in base64.b64decode(film["blob"])[:32]
+            called("canvas.hide")  # so that nothing of it is left in the temporary directory when the node is killed
 
 
 def test_without_a_screen_the_doctor_says_what_to_do(tmp_path: Path) -> None:

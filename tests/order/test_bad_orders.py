@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 from openclaw_mcp.core.model import Json
 from tests.conformance.everything import PNG
 from tests.gateway.agents.models.fake import FakeModel, say
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import serving
 from tests.order.test_media_types import item
 from tests.order.test_server import settings
 from tests.order.test_whole import PLACES, config

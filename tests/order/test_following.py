@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.gateway.agents.models.fake import FakeModel, Step, say
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import serving
 from tests.order.test_server import server, settings, text_of
 from tests.order.test_whole import DRAW, config
 from tests.running import OPENCLAW, StdioServer, process

@@ -15,7 +15,7 @@ from openclaw_mcp.core.model import Json
 from tests.conformance.everything import PNG as DRAWN
 from tests.gateway.agents.models.conversations import provider
 from tests.gateway.agents.models.fake import FakeModel, Request, Step, call, say
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import serving
 from tests.order.test_media_types import item, zipped
 from tests.order.test_server import order, server, text_of
 from tests.pictures import pictures, png

@@ -1,6 +1,7 @@
 """The matrix: each row of `policy_cases.json`, for each tool it names, at each entry point."""
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     """The step that refuses; None = allowed."""
 
 
+@functools.cache
 def cases() -> list[Case]:
     found = []
     for row in ROWS:
@@ -73,10 +75,14 @@ def make_dispatcher(case: Case) -> ToolDispatcher:
 
 
 def may_call(dispatcher: ToolDispatcher, who: Caller, tool: str) -> bool:
+    return asyncio.run(list_and_call(dispatcher, who, tool))
+
+
+async def list_and_call(dispatcher: ToolDispatcher, who: Caller, tool: str) -> bool:
     """What the tool list and the dispatcher both say; they may not disagree."""
-    listed = tool in [spec.name for spec in asyncio.run(dispatcher.list(who))]
+    listed = tool in [spec.name for spec in await dispatcher.list(who)]
     try:
-        asyncio.run(dispatcher.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT)))
+        await dispatcher.call(ToolCall(caller=who, name=tool, arguments={}, context=NULL_CONTEXT))
     except ToolDenied:
         assert not listed
         return False

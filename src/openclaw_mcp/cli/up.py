@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from ..core.errors import OpenClawError
-from ..gateway.wiring.assembly import GatewayOptions
-from ..gateway.wiring.assembly import serve as serve_gateway
 from ..net import listen
 from ..net.files import open_new
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
@@ -178,6 +176,9 @@ async def _serve_node(folder: Path, number: int | None, gateway_url: str) -> Asy
 async def _serve_gateway(
     folder: Path, listener: socket.socket, surfaces: tuple[Surface, ...], proxy_state: ProxyState, *, is_restart: bool
 ) -> bool:
+    # Here for start-up: a detached start and one that finds a port taken need no gateway.
+    from ..gateway.wiring.assembly import GatewayOptions, serve
+
     def ready() -> None:
         if not is_restart:
             run_state.write(folder, surfaces)
@@ -190,7 +191,7 @@ async def _serve_gateway(
         apps=proxy_state,
         is_restart=is_restart,
     )
-    return await serve_gateway(plan, listener, ready=ready)
+    return await serve(plan, listener, ready=ready)
 
 
 def _print_surfaces(surfaces: tuple[Surface, ...], folder: Path, hint: str) -> None:

@@ -63,7 +63,19 @@ def config_schema() -> ConfigSchemaNode:
 
 def published_schema() -> Json:
     """The schema for editors."""
-    return {"$schema": JSON_SCHEMA_DIALECT, **msgspec.to_builtins(config_schema())}
+    return _to_json(config_schema())
+
+
+def schema_of_sections(names: Iterable[str]) -> Json:
+    """The part of the schema that describes these sections; names that it does not know are left out."""
+    schema = config_schema()
+    known = {name: schema.properties[name] for name in names if name in schema.properties}
+    # Named also when there are none: without it, an unknown key is refused with another message.
+    return {"properties": {}, **_to_json(msgspec.structs.replace(schema, properties=known))}
+
+
+def _to_json(schema: ConfigSchemaNode) -> Json:
+    return {"$schema": JSON_SCHEMA_DIALECT, **msgspec.to_builtins(schema)}
 
 
 def _schema_of(type: inspect.Type, *, defaults: bool) -> ConfigSchemaNode:

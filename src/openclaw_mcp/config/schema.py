@@ -9,7 +9,7 @@ from msgspec import UNSET
 from ..core.config.keys import ReloadKind
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
-from .json_schema import ConfigSchemaNode, config_schema, published_schema
+from .json_schema import ConfigSchemaNode, config_schema, published_schema, schema_of_sections
 from .parsing import ConfigIssue, ConfigPath, join_path
 from .secrets.names import is_plural_name, is_secret_name
 
@@ -30,9 +30,7 @@ class ConfigSchema:
 
     def _validator(self, sections: Iterable[str]) -> Any:
         """Of the sections that a config has: the whole schema would take 4 MiB, an idle gateway's for ever."""
-        known = self.json_schema["properties"]
-        part = self.json_schema | {"properties": {name: known[name] for name in sections if name in known}}
-        return jsonschema_rs.validator_for(part, mask="the value")
+        return jsonschema_rs.validator_for(schema_of_sections(sections), mask="the value")
 
     def find_issues(self, config: Json) -> list[ConfigIssue]:
         """What is wrong, by path; values are never repeated, they may be secret."""

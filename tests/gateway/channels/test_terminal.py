@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.wiring.test_gateway import Served, environment, serving
+from tests.gateway.wiring.gateways import serving
+from tests.gateway.wiring.test_gateway import Served, environment
 from tests.gateway.wiring.test_shared_store import ask
 from tests.running import OPENCLAW
 

@@ -20,7 +20,8 @@ from ...node.running import RunningNode, running_node
 from ...programs import need
 from ...running import OPENCLAW, process, read_line
 from ..rpc.gateways import BACKEND, EVERY, within
-from ..wiring.test_gateway import Served, environment, serving
+from ..wiring.gateways import serving
+from ..wiring.test_gateway import Served, environment
 from .gateways import approve, collect_events, next_of, order
 
 WAIT = 60.0

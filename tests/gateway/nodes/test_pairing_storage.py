@@ -15,7 +15,8 @@ from openclaw_mcp.net.gateway_client.handshake import ClientProfile, Credentials
 from openclaw_mcp.net.gateway_client.identity import DeviceIdentity
 
 from ..rpc.gateways import BACKEND, EVERY, NODE, within
-from ..wiring.test_gateway import Served, serving
+from ..wiring.gateways import serving
+from ..wiring.test_gateway import Served
 from .gateways import MemoryBook, approve
 
 

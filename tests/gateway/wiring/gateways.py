@@ -12,7 +12,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests import web_client
 from tests.gateway.rpc.gateways import CONNECT
-from tests.gateway.wiring.test_gateway import Served, serving
+from tests.gateway.wiring.fork_server import forked
+from tests.gateway.wiring.test_gateway import Served, environment
 from tests.mcp.client.servers import alive
 from tests.running import END_WAIT
 
@@ -127,6 +128,13 @@ def _text(message: Json) -> str:
 
 def _unique() -> str:
     return os.urandom(8).hex()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **more: str) -> Iterator[Served]:
+    """A gateway that is not tested as a program: it need not import its modules."""
+    with forked("gateway", "--port", "0", env=environment(folder, **more)) as child:
+        yield Served(child, folder)
 
 
 @contextlib.contextmanager

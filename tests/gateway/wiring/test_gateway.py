@@ -19,6 +19,7 @@ from openclaw_mcp.net.gateway_client.address import is_local_gateway
 from ... import web_client
 from ...running import END_WAIT, OPENCLAW, READY_WAIT, process, read_line
 from ..rpc.gateways import CONNECT
+from .fork_server import ForkedProcess
 
 WAIT = 20
 
@@ -29,7 +30,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 class Served:
-    def __init__(self, child: "subprocess.Popen[bytes]", folder: Path) -> None:
+    def __init__(self, child: "subprocess.Popen[bytes] | ForkedProcess", folder: Path) -> None:
         words = read_line(child, READY_WAIT).decode().split()
         self.child = child
         self.folder = folder

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.wiring.gateways import World, children, comes, gone, joined, world
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import World, children, comes, gone, joined, serving, world
 from tests.mcp.client.servers import ECHO, alive, odd
 from tests.mcp.client.test_real_servers import npm
 from tests.programs import need, need_pypi

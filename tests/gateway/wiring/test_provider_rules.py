@@ -14,8 +14,7 @@ from tests.gateway.agents.cli.gateways import ANSWERS, lines
 from tests.gateway.agents.cli.test_gateway_runs import configured
 from tests.gateway.agents.models.conversations import provider
 from tests.gateway.agents.models.fake import FakeModel, Request, Script, Step, call, say
-from tests.gateway.wiring.gateways import World, comes, joined, world
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import World, comes, joined, serving, world
 
 DENY = {"deny": ["agents_list"]}
 FIRST, SECOND = "fake/m-1", "other/m-2"

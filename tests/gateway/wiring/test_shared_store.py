@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ...running import OPENCLAW, read_line
-from .test_gateway import WAIT, Served, environment, serving
+from .gateways import serving
+from .test_gateway import WAIT, Served, environment
 
 
 @pytest.fixture(scope="module")

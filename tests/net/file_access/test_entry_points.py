@@ -23,7 +23,8 @@ from openclaw_mcp.node.canvas.canvas import CanvasCapability
 
 from ...claw import gateways
 from ...claw.gateways import environment, official, operator
-from ...gateway.wiring.test_gateway import Served, serving
+from ...gateway.wiring.gateways import serving
+from ...gateway.wiring.test_gateway import Served
 from ...node.calling import call
 from ...programs import need
 from .folders import PLAN, Ground

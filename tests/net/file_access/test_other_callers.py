@@ -17,7 +17,8 @@ import pytest
 from ...gateway.agents.cli.test_gateway_runs import answered, ask
 from ...gateway.channels.telegram_server import TOKEN as TELEGRAM_TOKEN
 from ...gateway.channels.telegram_server import TelegramServer, telegram_server
-from ...gateway.wiring.test_gateway import WAIT, Served, serving
+from ...gateway.wiring.gateways import serving
+from ...gateway.wiring.test_gateway import WAIT, Served
 from ...running import READY_WAIT
 from .folders import PLAN, Ground
 

@@ -42,6 +42,10 @@ class Machine(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.forget()
+
+    def forget(self) -> None:
+        """As if it had not been used yet."""
         self.names = {name: list(answers) for name, answers in NAMES.items()}
         self.slow: set[str] = set()
         """Names that are never answered for."""

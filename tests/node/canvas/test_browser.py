@@ -3,7 +3,9 @@
 import contextlib
 import http.server
 import json
+import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,8 +116,15 @@ class Site:
             server.server_close()
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for the browser's temporary files with a short path: it makes a socket in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("token_wanted", [True, False], ids=["with a token", "without a token"])
-def test_no_page_reaches_a_tool(tmp_path: Path, token_wanted: bool) -> None:
+def test_no_page_reaches_a_tool(tmp_path: Path, temporary: Path, token_wanted: bool) -> None:
     chromium = need("chromium", package="chromium")
     state, canary, site = tmp_path / "state", tmp_path / "canary", Site()
     state.mkdir()
@@ -147,7 +156,7 @@ def test_no_page_reaches_a_tool(tmp_path: Path, token_wanted: bool) -> None:
             "--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,PrivateNetworkAccessRespectPreflightResults",
             f"http://evil.test:{page_port}/",
         )
-        with process(*words):
+        with process(*words, env={**os.environ, "TMPDIR": str(temporary)}):
             assert site.reported.wait(WAIT)
         headers = node.bearer if token_wanted else {}
         uri = {"uri": "openclaw://node/activity"}

@@ -22,6 +22,7 @@ from PIL import Image
 from openclaw_mcp.core.errors import ToolArguments, ToolError, ToolTimeout, ToolUnavailable
 from openclaw_mcp.node.canvas import browser_page
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
+from openclaw_mcp.node.canvas.temporary_folder import remove_temporary_folder
 from openclaw_mcp.node.settings import NodeSettings
 from tests.node.calling import call, children, image_data, result_json, running, virtual_screen
 from tests.programs import need
@@ -389,6 +390,7 @@ def test_a_browser_does_not_outlive_a_node_that_is_killed_outright(tmp_path: Pat
         while Path(f"/proc/{browser}").exists() and b"Z" not in Path(f"/proc/{browser}/stat").read_bytes().split()[2:3]:
             assert time.monotonic() < end, "the browser lives on"
             time.sleep(0.05)
+    remove_temporary_folder(tmp_path / "canvas" / "profile")  # as the next node does
 
 
 def test_a_page_that_crashes_its_process_fails_at_once_and_the_next_call_works(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from openclaw_mcp.node.canvas import open_browser
 from openclaw_mcp.node.canvas.canvas import CanvasCapability
 from openclaw_mcp.node.canvas.forward_proxy import ForwardProxy
 from tests.node.calling import call
-from tests.node.canvas.networks import NAMES, PAGES, PUBLIC, Site, machine, run, serving
+from tests.node.canvas.networks import NAMES, PAGES, PUBLIC, Machine, Site, machine, run, serving
 from tests.node.canvas.test_canvas import canvas, value
 
 WAIT = 30.0  # seconds for one thing a page does, on a busy machine
+PAUSE = 0.02  # seconds between two looks at where the page is
 
 INNER = (
     "127.0.0.1", "2130706433", "0x7f.1", "0", "[::1]", "[::ffff:127.0.0.1]",
@@ -58,6 +59,8 @@ LEAVING = {
 HELP = """const element = (name, more) => new Promise((yes, no) =>
     document.body.append(Object.assign(document.createElement(name), {onload: yes, onerror: no, ...more})));
 const listener = one => new Promise((yes, no) => Object.assign(one, {onopen: yes, onerror: no}));"""
+UNREGISTER = """navigator.serviceWorker.getRegistrations().then(
+    found => Promise.all(found.map(one => one.unregister()))).then(() => 1)"""
 HINTS = """window.open(url);
     for (const rel of ['preconnect', 'dns-prefetch', 'prerender', 'icon']) void element('link', {rel, href: url})"""
 
@@ -69,11 +72,13 @@ async def left(capability: CanvasCapability, base: str) -> str:
             with contextlib.suppress(ToolError):  # the page goes away under the script
                 if (place := await value(capability, "location.href")) != base:
                     return str(place)
+            await asyncio.sleep(PAUSE)
 
 
 async def tried(capability: CanvasCapability, origin: str, base: str) -> AsyncIterator[str]:
     """Every way to ask for an origin, from a page at `base`; each is named when it has come to its end."""
     await call(capability, "canvas.present", url=base)
+    await value(capability, UNREGISTER)
     for way, script in STAYING.items():
         url = json.dumps(f"{origin}/{way if f'/{way}' in PAGES else ''}")
         await value(capability, f"(url => {{ {HELP} return {script}.then(() => 1, () => 0) }})({url})")
@@ -86,19 +91,49 @@ async def tried(capability: CanvasCapability, origin: str, base: str) -> AsyncIt
         yield way
 
 
+class TrustedPage:
+    """A page of a trusted origin in a canvas, from which every host is tried: a browser takes longer than its trial."""
+
+    def __init__(self, runner: asyncio.Runner, capability: CanvasCapability, base: str) -> None:
+        self.canvas, self.base, self._runner = capability, base, runner
+
+    def run(self, scene: Coroutine[Any, Any, None]) -> None:
+        """On a machine that has seen no host yet."""
+        loop = self._runner.get_loop()
+        assert isinstance(loop, Machine)
+        loop.forget()
+        self._runner.run(scene)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustedPage]:
+    with asyncio.Runner(loop_factory=Machine) as runner:
+        stack = contextlib.AsyncExitStack()
+
+        async def open_page() -> TrustedPage:
+            base = f"http://localhost:{await stack.enter_async_context(serving(Site()))}/"
+            folder = tmp_path_factory.mktemp("canvas")
+            capability = await stack.enter_async_context(canvas(folder, trusted=[base[:-1]]))
+            return TrustedPage(runner, capability, base)
+
+        try:
+            yield runner.run(open_page())
+        finally:
+            runner.run(stack.aclose())
+
+
 @pytest.mark.parametrize("host", INNER)
-def test_no_page_reaches_this_machine_or_its_network(tmp_path: Path, host: str) -> None:
+def test_no_page_reaches_this_machine_or_its_network(page: TrustedPage, host: str) -> None:
     async def scenario() -> None:
-        trusted, inner, public = Site(), Site(), Site()
-        async with serving(trusted) as port, serving(inner) as shut, serving(public) as machine().public:
-            base = f"http://localhost:{port}/"
-            async with canvas(tmp_path, trusted=[base[:-1]]) as capability:
-                async for _ in tried(capability, f"http://{host}:{shut}", base):
-                    assert not inner.received
+        inner, public = Site(), Site()
+        async with serving(inner) as shut, serving(public) as machine().public:
+            async for _ in tried(page.canvas, f"http://{host}:{shut}", page.base):
+                assert not inner.received
+            await call(page.canvas, "canvas.present", url="about:blank")  # which ends what the page still tries
         assert not inner.received
         assert set(machine().connected) <= {"127.0.0.1", PUBLIC}  # the first is that of the trusted origin
 
-    run(scenario())
+    page.run(scenario())
 
 
 @pytest.mark.parametrize("host", ["public.example", "trusted"])

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.node.canvas.test_canvas import NO_SCREEN, canvas, value
 from tests.node.exec.evaluating import script
 
 WAIT = 30.0  # seconds for one thing a page does, on a busy machine
+PAUSE = 0.02  # seconds between two looks at where the page is
 HELPERS = ("xdg-open", "xdg-email", "gio", "gnome-open", "kde-open", "sensible-browser")
 SECRET = "a-secret-of-the-node"
 
@@ -52,6 +54,7 @@ async def settled(capability: CanvasCapability, helpers: Helpers) -> Any:
             with contextlib.suppress(ToolError):  # the page goes away under the script
                 if (place := await value(capability, "location.href")).startswith("chrome-error:"):
                     return place
+            await asyncio.sleep(PAUSE)
     return None
 
 
@@ -66,17 +69,36 @@ def variables(pid: int | None) -> str:
     return Path(f"/proc/{pid}/environ").read_text()
 
 
+Lead = Callable[[str, str], str]
+
+
+@pytest.fixture(scope="module")
+def lead_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lead]:
+    """Leads the page of one canvas to an address by a way; the programs that it has started so far."""
+    folder = tmp_path_factory.mktemp("canvas")
+    helpers = Helpers(folder / "desk")
+    with asyncio.Runner() as runner:
+        stack = contextlib.AsyncExitStack()
+
+        async def open_canvas() -> CanvasCapability:
+            return await stack.enter_async_context(canvas(folder / "state", environ=helpers.environ))
+
+        made = runner.run(open_canvas())
+
+        def lead_it(url: str, way: str) -> str:
+            runner.run(lead(made, helpers, url, way))
+            return helpers.called
+
+        try:
+            yield lead_it
+        finally:
+            runner.run(stack.aclose())
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_an_address_of_another_program_starts_nothing(tmp_path: Path, way: str) -> None:
-    helpers = Helpers(tmp_path / "desk")
-
-    async def test() -> None:
-        async with canvas(tmp_path / "state", environ=helpers.environ) as capability:
-            for url in ("mailto:a@b?attach=/etc/passwd", "tel:1", "vscode://x", "ssh://host", "magnet:?x"):
-                await lead(capability, helpers, url, way)
-
-    asyncio.run(test())
-    assert not helpers.called
+def test_an_address_of_another_program_starts_nothing(lead_one: Lead, way: str) -> None:
+    for url in ("mailto:a@b?attach=/etc/passwd", "tel:1", "vscode://x", "ssh://host", "magnet:?x"):
+        assert not lead_one(url, way)
 
 
 def test_it_starts_nothing_in_a_window_or_after_a_restart_either(tmp_path: Path) -> None:

@@ -79,10 +79,11 @@ def test_no_attempt_removes_the_file_or_changes_it(tmp_path: Path, folder: Path,
         except OpenClawError:
             return
 
-    for argv in attempts():
-        asyncio.run(attempt(argv))
-        assert (folder / VICTIM).exists(), argv
-        assert (folder / VICTIM).read_text() == "still here", argv
+    with asyncio.Runner() as runner:
+        for argv in attempts():
+            runner.run(attempt(argv))
+            assert (folder / VICTIM).exists(), argv
+            assert (folder / VICTIM).read_text() == "still here", argv
 
 
 @pytest.mark.parametrize("policy", [ONLY_ECHO, ECHO_OR_ASK], ids=["others denied", "others asked for"])

@@ -20,6 +20,7 @@ from ..private_files import make_private_folder, read_private, write_private
 from . import urls
 from .chromium import ANSWER_WAIT, BrowserGone, CdpError, CdpMessage, Chromium
 from .forward_proxy import ForwardProxy
+from .temporary_folder import make_temporary_folder, remove_temporary_folder
 
 PAGE_WAIT: Final = 10.0  # seconds for the first window to appear
 RETRY_PAUSE: Final = 0.2
@@ -59,19 +60,21 @@ class PageResponse(Struct, frozen=True):
 
 
 class OpenBrowser:
-    """Made by `launch`; `aclose` or `kill` ends it and its proxy."""
+    """Made by `launch`; `aclose` or `kill` ends it and its proxy, and removes its temporary files."""
 
     def __init__(
         self,
         chromium: Chromium,
         proxy: ForwardProxy,
         *,
+        profile: Path,
         target: str,
         session: str,
         respond: Callable[[str], PageResponse],
     ) -> None:
         """`respond` answers a request for a path of the canvas's own origin."""
         self.chromium, self.proxy, self.target, self._session = chromium, proxy, target, session
+        self._profile = profile
         self._respond = respond
         self._has_crashed = False
         self._load_event = asyncio.Event()
@@ -104,12 +107,14 @@ class OpenBrowser:
                 proxy = ForwardProxy(trusted)
                 stack.push_async_callback(proxy.aclose)
                 await proxy.start()
+                stack.callback(remove_temporary_folder, profile)
+                variables = browser_environment(environ) | {"TMPDIR": str(make_temporary_folder(profile))}
                 chromium = await Chromium.launch(
-                    browser, [*options, *proxy.options()], on_close=proxy.stop, environ=browser_environment(environ)
+                    browser, [*options, *proxy.options()], on_close=proxy.stop, environ=variables
                 )
                 stack.push_async_callback(chromium.kill)
                 target, session = await _attach(chromium)
-                opened = cls(chromium, proxy, target=target, session=session, respond=respond)
+                opened = cls(chromium, proxy, profile=profile, target=target, session=session, respond=respond)
                 await opened._enable_events()
                 await opened._sign_in()
             except (BrowserGone, CdpError, TimeoutError) as exc:
@@ -134,13 +139,17 @@ class OpenBrowser:
         try:
             await self.chromium.aclose()
         finally:
-            await self.proxy.aclose()
+            await self._clean_up()
 
     async def kill(self) -> None:
         try:
             await self.chromium.kill()
         finally:
-            await self.proxy.aclose()
+            await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        remove_temporary_folder(self._profile)
+        await self.proxy.aclose()
 
     async def call(self, method: str, *, wait: float = ANSWER_WAIT, **params: object) -> Json:
         """The page's answer. Raises ToolError when the browser ended, CdpError, TimeoutError."""

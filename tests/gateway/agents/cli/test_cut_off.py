@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ...wiring.test_gateway import WAIT, Served, serving
+from ...wiring.gateways import serving
+from ...wiring.test_gateway import WAIT, Served
 from .test_gateway_runs import answered, ask
 
 ANSWER = "The answer you asked for is forty-two."

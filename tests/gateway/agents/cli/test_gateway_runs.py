@@ -14,7 +14,8 @@ from typing import Any
 from ....claw import gateways as claw
 from ....order.test_server import order, server, text_of
 from ....running import END_WAIT
-from ...wiring.test_gateway import WAIT, Served, serving
+from ...wiring.gateways import serving
+from ...wiring.test_gateway import WAIT, Served
 from .gateways import ANSWERS, CliHarness, alive, lines
 from .test_events import CODEX
 

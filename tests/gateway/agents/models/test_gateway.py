@@ -22,7 +22,8 @@ from openclaw_mcp.order.local_order import run_local_order
 from openclaw_mcp.protocol.gateway_frames import EventFrame
 
 from ...rpc.gateways import BACKEND, EVERY
-from ...wiring.test_gateway import Served, serving
+from ...wiring.gateways import serving
+from ...wiring.test_gateway import Served
 from .conversations import APIS, KEY, WAIT, provider
 from .fake import FakeModel, Step, say
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.wiring.gateways import Refused, World, comes, joined, world
-from tests.gateway.wiring.test_gateway import serving
+from tests.gateway.wiring.gateways import Refused, World, comes, joined, serving, world
 
 AGENTS = {
     "defaults": {"subagents": {"maxSpawnDepth": 2, "maxChildrenPerAgent": 3}},
