@@ -99,6 +99,9 @@ class Inbox(Protocol):
     async def pending(self, *, after: int) -> Sequence[InboxEntry]:
         """One page of the entries that are not complete, oldest first, ids above `after`."""
 
+    async def last_id(self) -> int:
+        """The highest id of an entry; 0 when there is none. Later entries have higher ones."""
+
     async def prune(self, *, before: int) -> int: ...
 
 

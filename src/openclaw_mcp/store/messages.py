@@ -151,6 +151,10 @@ class SqlInbox(SqlRepository):
             for row in rows
         ]
 
+    async def last_id(self) -> int:
+        row = await self._store.fetch_first(select(func.max(inbox.c.id)))
+        return 0 if row is None or row[0] is None else int(row[0])
+
     async def prune(self, *, before: int) -> int:
         statement = delete(inbox).where(inbox.c.status == "done", inbox.c.at < before)
         return await self._store.execute(statement)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import pytest
 from openclaw_mcp.core.agent import AgentEvent, Attachment, EffectsReported, Turn, TurnCompleted
 from openclaw_mcp.core.channel import ChannelError, ChannelRefused, ChatAddress, InboundMessage
 from openclaw_mcp.core.effects import RunEffects, SentMessage
-from openclaw_mcp.core.mail import NewLocalMessage
+from openclaw_mcp.core.mail import InboxEntry, NewLocalMessage
 from openclaw_mcp.core.model import Sender
 from openclaw_mcp.core.sessions import NewSession, RunRequest
 from openclaw_mcp.gateway.channels import attachments
 from openclaw_mcp.gateway.channels.inbound_handler import message_grant
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
+from openclaw_mcp.store.messages import SqlInbox
 
 from .gateways import WAIT, ChannelHarness, Twin, open_channels, within
 
@@ -314,6 +315,29 @@ def test_what_one_person_writes_quickly_is_one_turn(tmp_path: Path) -> None:
             await receive(here, "two", id="2")  # delivered again: known
             await receive(here, "!say five", id="5")  # and a pause
             assert await here.twin.has(1) == [("ann", "five")]
+
+    within(scenario())
+
+
+def test_what_is_written_while_a_start_reads_back_older_messages_is_one_turn_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_received = asyncio.Event()
+    read_back = SqlInbox.pending
+
+    async def read_back_late(inbox: SqlInbox, *, after: int) -> Sequence[InboxEntry]:
+        await all_received.wait()
+        return await read_back(inbox, after=after)
+
+    monkeypatch.setattr(SqlInbox, "pending", read_back_late)
+
+    async def scenario() -> None:
+        async with open_channels(tmp_path, config=quickly(debounce=60_000)) as here:
+            for id, text in enumerate(("one", "two", "/whoami")):
+                await receive(here, text, id=str(id))
+            all_received.set()
+            prompts = [text.partition("You said: ")[2] for _, text in await here.twin.has(2) if "You said: " in text]
+            assert prompts == ["one\ntwo"]
 
     within(scenario())
 

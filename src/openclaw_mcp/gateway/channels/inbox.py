@@ -71,8 +71,11 @@ class InboundProcessor:
         """Whether `receive` leaves messages on disk: until what a crash left is read, and from closing on."""
         self._has_stored = False
         self._resume_position = 0
+        self._last_id_before = 0
+        """The last entry from before this start."""
 
     async def __aenter__(self) -> Self:
+        self._last_id_before = await self._inbox.last_id()
         self._tasks.spawn(self._resume(), name="resume")
         self._tasks.loop(self._flush_completed, name="completion writer", on_failure="restart")
         self._tasks.loop(self._prune, name="pruning", on_failure="restart")
@@ -146,7 +149,7 @@ class InboundProcessor:
         """`first`, with what the same person adds before a pause, a command or another person's message."""
         wait = inbound_rules.debounce_seconds(self._config().messages.inbound, first.message.address.channel)
         # What a crash left may be submitted already: nothing is added to it.
-        if not wait or first.id <= self._resume_position or not inbound_rules.accepts_more(first.message):
+        if not wait or first.id <= self._last_id_before or not inbound_rules.accepts_more(first.message):
             return first
         others: list[InboxEntry] = []
         try:
