@@ -108,6 +108,46 @@ def talk(draw: st.DrawFn) -> tuple[bytes, list[tuple[bytes, bool]]]:
     return sent, expected
 
 
+class OpenToCodec(Open):
+    """Gives every frame to the codec."""
+
+    def _is_whole_text(self, payload: int, end: int) -> bool:
+        return False
+
+
+ODD_FRAMES = {
+    "not masked": Frame(Opcode.TEXT, b"x").serialize(mask=False),
+    "too large": frame(Opcode.TEXT, b"x" * ((1 << 20) + 1)),
+    "just not too large": frame(Opcode.TEXT, b"x" * (1 << 20)),
+    "a reserved bit": bytes([0xC1]) + frame(Opcode.TEXT, b"x")[1:],
+    "no end of the pieces": frame(Opcode.TEXT, b"x", fin=False) + frame(Opcode.TEXT, b"y"),
+    "the rest of nothing": frame(Opcode.CONT, b"x"),
+    "not UTF-8": frame(Opcode.TEXT, b"\xff"),
+    "a length in too many bytes": bytes([0x81, 0x80 | 127]) + (5).to_bytes(8) + bytes(4) + b"hello",
+    "a length beyond all": bytes([0x81, 0xFF]) + b"\xff" * 12,
+    "a close": frame(Opcode.CLOSE, Close(1000, "").serialize()),
+}
+
+
+@given(talk(), talk(), st.sampled_from(list(ODD_FRAMES)), st.integers(1, 100_000))
+def test_a_whole_text_is_handled_as_the_codec_would_also_beside_odd_frames(
+    before: tuple[bytes, Any], behind: tuple[bytes, Any], odd: str, size: int
+) -> None:
+    async def compare() -> None:
+        sent = before[0] + ODD_FRAMES[odd] + behind[0]
+        outcomes = []
+        for socket in (Open(), OpenToCodec()):
+            step = max(size, len(sent) // 500)
+            for begin in range(0, len(sent), step):
+                socket.data_received(sent[begin : begin + step])
+            await asyncio.sleep(0)  # frames beyond a turn's
+            outcomes.append((socket.recorder.received, socket.recorder.ended, socket.wire.written, socket.is_open))
+            socket.connection_lost(None)
+        assert outcomes[0] == outcomes[1]
+
+    asyncio.run(compare())
+
+
 @given(talk(), st.data())
 def test_every_message_is_received_however_its_bytes_come(
     case: tuple[bytes, list[tuple[bytes, bool]]], data: st.DataObject

@@ -7,7 +7,12 @@ from websockets.http11 import Response
 from websockets.server import ServerProtocol
 
 from .peers import PendingConnections, peer_key
-from .websocket import TEXT_FRAME, WebSocket, locate_payload
+from .websocket import MASK_BIT, MASK_SIZE, TEXT_FRAME, WebSocket, locate_payload
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a platform without them
+    from websockets.utils import apply_mask
 
 FRAMES_PER_TURN: Final = 128  # frames of one peer that are handled before others get their turn
 MAX_HELD_BYTES: Final = 64 << 10  # bytes that wait for their turn before we stop reading
@@ -43,6 +48,7 @@ class AcceptedWebSocket(WebSocket):
         self._untrusted_frames = 0
         self._connected_at = 0.0
         self._server_codec = codec
+        self._max_text = codec.max_message_size or 0
         self._connections = connections
         self._untrusted = untrusted
         self._input = b""
@@ -144,25 +150,53 @@ class AcceptedWebSocket(WebSocket):
         waited, self._turn = self._turn is not None, None
         left = self.frames_per_turn
         while self._input and self.is_open and not self._paused:
-            size = self._frame_rest or locate_payload(self._input, self._input_offset)[1] - self._input_offset
-            if size <= 0:  # the frame's head is not whole
+            begin = self._input_offset
+            payload, end = locate_payload(self._input, begin) if not self._frame_rest else (0, begin + self._frame_rest)
+            if end <= begin:  # the frame's head is not whole
                 break
             if not left:
                 self._schedule_turn()
                 return
             left -= 1
-            self._feed_frame(size)
+            if self._is_whole_text(payload, end):
+                self._handle_text(payload, end)
+            else:
+                self._feed_frame(end - begin)
         if waited and not self._paused:
             super().resume()
+
+    def _is_whole_text(self, payload: int, end: int) -> bool:
+        """Whether the next frame is a whole message of text, of a peer we know, that the codec would let pass: nearly
+        every one is, and the codec takes a tenth of a call's time for it (decision 77)."""
+        data, begin = self._input, self._input_offset
+        return (
+            self.trusted
+            and 0 < payload <= end <= len(data)
+            and data[begin] == TEXT_FRAME
+            and data[begin + 1] >= MASK_BIT
+            and self._fragments is None
+            and end - payload <= self._max_text
+        )
+
+    def _handle_text(self, payload: int, end: int) -> None:
+        message = apply_mask(self._input[payload:end], self._input[payload - MASK_SIZE : payload])
+        self._advance_input(end)
+        self.partial_bytes = self._count_pending()
+        self.is_text = True
+        if self.listener is not None:
+            self.listener.on_message(message)
+
+    def _advance_input(self, offset: int) -> None:
+        self._input_offset = offset
+        if offset == len(self._input):
+            self._input, self._input_offset = b"", 0
 
     def _feed_frame(self, size: int) -> None:
         """Give the codec a frame of `size` bytes, or as much of it as there is."""
         begin, is_begun = self._input_offset, self._frame_rest > 0
         data = self._input[begin : begin + size]
         self._frame_rest = size - len(data)
-        self._input_offset += len(data)
-        if self._input_offset == len(self._input):
-            self._input, self._input_offset = b"", 0
+        self._advance_input(begin + len(data))
         if not self.trusted and not is_begun:
             if self._frame_rest and size > MAX_UNTRUSTED_MESSAGE:
                 self._refuse_size()
