@@ -6,7 +6,7 @@ import hashlib
 import socket
 from asyncio import StreamReader, StreamWriter
 from base64 import b64encode
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 PUBLIC = "93.184.216.34"
@@ -73,16 +73,31 @@ class Machine(asyncio.SelectorEventLoop):
         return await super().create_connection(factory, host, port, **options)
 
 
+ServeConnection = Callable[[StreamReader, StreamWriter], Coroutine[Any, Any, None]]
+
+
 class Site:
     """A web site that remembers each connection, by the beginning of what came over it."""
 
-    def __init__(self) -> None:
+    def __init__(self, serve: ServeConnection | None = None) -> None:
+        """`serve` answers a connection instead."""
         self.received: list[str] = []
-        self.writers: list[StreamWriter] = []
+        self._serve_connection = serve or self._serve
+        self._writers: list[StreamWriter] = []
+        self._is_closed = False
 
-    def accept(self, reader: StreamReader, writer: StreamWriter) -> Coroutine[Any, Any, None]:
-        self.writers.append(writer)
-        return self._serve(reader, writer)
+    def accept(self, reader: StreamReader, writer: StreamWriter) -> Coroutine[Any, Any, None] | None:
+        if self._is_closed:  # a browser opens connections beforehand: this one came as the server closed
+            writer.transport.abort()
+            return None
+        self._writers.append(writer)
+        return self._serve_connection(reader, writer)
+
+    def close(self) -> None:
+        """End its connections: a task that is cancelled before it begins closes nothing."""
+        self._is_closed = True
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         with contextlib.closing(writer):
@@ -120,9 +135,8 @@ async def serving(site: Site) -> AsyncIterator[int]:
         first = await stack.enter_async_context(await asyncio.start_server(site.accept, "127.0.0.1", 0))
         port = first.sockets[0].getsockname()[1]
         await stack.enter_async_context(await asyncio.start_server(site.accept, "::1", port))
+        stack.callback(site.close)
         yield port
-    for writer in site.writers:  # a task that is cancelled before it begins closes nothing
-        writer.transport.abort()
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:

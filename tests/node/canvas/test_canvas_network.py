@@ -171,8 +171,7 @@ def test_a_host_that_keeps_its_connections_open_gets_no_request_for_another(tmp_
                     writer.write(b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok")
 
         trusted = Site()
-        async with serving(trusted) as port, await asyncio.start_server(keep, "127.0.0.1", 0) as server:
-            machine().public = server.sockets[0].getsockname()[1]
+        async with serving(trusted) as port, serving(Site(keep)) as machine().public:
             machine().names["other.example"] = [[PUBLIC]]
             base = f"http://localhost:{port}"
             async with canvas(tmp_path, trusted=[base]) as capability:

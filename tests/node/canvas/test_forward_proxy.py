@@ -185,8 +185,7 @@ def test_a_host_gets_one_request_a_connection_and_nothing_meant_for_the_proxy() 
             received.set_result((await reader.read()).decode())
             writer.close()
 
-        async with await asyncio.start_server(listen, "127.0.0.1", 0) as server, proxying() as client:
-            machine().public = server.sockets[0].getsockname()[1]
+        async with serving(Site(listen)) as machine().public, proxying() as client:
             first = "POST http://public.example:8080/a?b HTTP/1.1\r\nHost: laptop\r\nX: y\r\n"
             hop = "Proxy-Connection: keep-alive\r\nConnection: keep-alive\r\nUpgrade: h2c\r\nContent-Length: 3\r\n"
             second = f"GET http://laptop/secret HTTP/1.1\r\n{client.secret}\r\n"
