@@ -89,6 +89,8 @@ class BoundedConfig(uvicorn.Config):
         self.bounds = bounds
         self.max_connections = max_connections
         """Connections at once; the next one ends some that are idle, or is not taken."""
+        self.is_closing = False
+        """Whether the server is shutting down: a connection that comes now would be neither served nor closed."""
         self.request_turns: TurnQueue[Any] = TurnQueue(lambda connection: connection.resume_requests())
         self.drop_turns: TurnQueue[Any] = TurnQueue(lambda connection: connection.resume_drop(), pause=DROP_PAUSE)
         self.pending_by_stage = {

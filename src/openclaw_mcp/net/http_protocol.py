@@ -65,6 +65,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._bounds = self.config.bounds
         self._bytes_left = self._bounds.head_bytes
         self.peer = peer_key(self.client)
+        if self.config.is_closing:
+            self.evict()
+            return
         if len(self.connections) > self.config.max_connections and not evict_connections(self.connections):
             self._refuse(503, "as many connections as this server takes are open; try again later")
             return

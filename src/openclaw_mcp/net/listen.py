@@ -161,9 +161,14 @@ def _make_config(app: Any, websockets: WebSocketFactory | None, bounds: Connecti
 
 
 class _HttpServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
+    def __init__(self, config: BoundedConfig, on_ready: Callable[[], None] | None) -> None:
         super().__init__(config)
+        self._bounded_config = config
         self._on_ready = on_ready
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._bounded_config.is_closing = True
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
