@@ -1,7 +1,6 @@
 """uvicorn's HTTP protocol, with fewer writes, and bounds on what a peer may send before its request is whole.
 
-Its parser keeps a header until it ends, and adds to it by copying: without a bound, one endless line costs memory and
-quadratic time. A whole request that comes in one piece costs a few comparisons more.
+Its parser adds to a header by copying: without a bound, one endless line costs memory and quadratic time.
 """
 
 import asyncio
@@ -34,9 +33,8 @@ class _RequestRefused(Exception):
 class BoundedHttp(HttpToolsProtocol):
     """One connection. A request that is not whole in time, or too large, is refused, and the connection ends.
 
-    All that is written in one turn of the loop, such as the head and the body of an answer, is sent in one write. One
-    timer checks a connection's idle time: uvicorn makes and drops one for each request, which costs more than reading
-    the request does.
+    All that is written in one turn of the loop is sent in one write. One timer checks a connection's idle time: one for
+    each request, as uvicorn has it, costs more than reading the request does.
     """
 
     config: BoundedConfig
@@ -67,11 +65,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.peer = peer_key(self.client)
         if self.config.is_closing:
             self.evict()
-            return
-        if len(self.connections) > self.config.max_connections and not evict_connections(self.connections):
+        elif len(self.connections) > self.config.max_connections and not evict_connections(self.connections):
             self._refuse(503, "as many connections as this server takes are open; try again later")
-            return
-        self._start_stage(STAGE_SILENT, self._bounds.head_seconds)
+        else:
+            self._start_stage(STAGE_SILENT, self._bounds.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
