@@ -11,9 +11,11 @@ RUN /opt/openclaw/bin/pip install --quiet --no-cache-dir --constraint constraint
 RUN /opt/openclaw/bin/python -m compileall -q /opt/openclaw/lib
 
 FROM python:3.13-slim
-RUN useradd --system --no-create-home --uid 10001 openclaw
+RUN useradd --system --no-create-home --uid 10001 openclaw && install -d -o openclaw -m 700 /var/lib/openclaw
 COPY --from=build /opt/openclaw /opt/openclaw
-ENV PATH=/opt/openclaw/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/openclaw/bin:$PATH PYTHONDONTWRITEBYTECODE=1 OPENCLAW_STATE_DIR=/var/lib/openclaw
+# Where a proxy without Redis keeps its sessions.
+VOLUME /var/lib/openclaw
 USER openclaw
 WORKDIR /tmp
 EXPOSE 8000

@@ -38,6 +38,7 @@ check: .venv/.dev   ## format, lint, types, architecture
 	@$(BIN)/ruff format --check --quiet . || { echo "make: run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/windows src
 	@$(BIN)/python scripts/first_replies.py --check
 	@$(BIN)/python scripts/claw_reference.py --check
 	@$(BIN)/python scripts/reference.py --check

@@ -27,7 +27,7 @@ FOLDER = Path(openclaw_mcp.mcp.first_replies.__file__).parent
 SURFACES: dict[str, Callable[[], McpServer]] = {
     "claw": claw.server,
     "echo": echo.server,
-    "mcp_server": lambda: mcp_server.server(OrderService(Path)),
+    "mcp_server": lambda: mcp_server.server(OrderService(Path, print)),
     "node": node.default_server,
     "proxy_stdio": proxy_stdio.server,
 }

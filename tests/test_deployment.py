@@ -208,7 +208,7 @@ def test_each_step_of_the_image_works_by_hand(tmp_path: Path) -> None:
     source.mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OPENCLAW_"))}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    start, health = "", ""
+    start, health, volume = "", "", ""
     for word, rest in instructions():
         if word == "COPY" and not rest.startswith("--from"):
             *names, to = rest.split()
@@ -222,16 +222,21 @@ def test_each_step_of_the_image_works_by_hand(tmp_path: Path) -> None:
             subprocess.run(["sh", "-ec", command], cwd=source, env=environment, check=True, timeout=BUILD_WAIT)
         elif word in ("ENTRYPOINT", "CMD"):
             start += f" {' '.join(json.loads(rest))}"
+        elif word == "VOLUME":
+            volume = rest
         elif word == "HEALTHCHECK":
             health = json.loads(rest.partition("CMD")[2])[-1]
 
     port = free_port()
     words = start.replace("--port 8000", f"--port {port}").replace("0.0.0.0", "127.0.0.1").split()
-    tokens = {"OPENCLAW_PROXY_APP_TOKEN": "a", "OPENCLAW_PROXY_OPENCLAW_TOKEN": "b"}
+    assert f"OPENCLAW_STATE_DIR={volume}" in dict(instructions()[::-1])["ENV"], "its sessions are in the volume"
+    state = tmp_path / "state"
+    tokens = {"OPENCLAW_PROXY_APP_TOKEN": "a", "OPENCLAW_PROXY_OPENCLAW_TOKEN": "b", "OPENCLAW_STATE_DIR": str(state)}
     with process(str(venv / "bin" / words[0]), *words[1:], env=environment | tokens, stdout=subprocess.PIPE) as child:
         assert read_line(child, READY_WAIT).decode().split()[-1] == f"http://127.0.0.1:{port}"
         check = [str(venv / "bin" / "python"), "-c", health.replace(":8000/", f":{port}/")]
         subprocess.run(check, check=True, timeout=READY_WAIT)
+    assert (state / f"proxy-{port}.sqlite").is_file()
     look = "import redis, importlib.resources as r; print(r.files('openclaw_mcp.apps').joinpath('client.js').is_file())"
     found = subprocess.run([venv / "bin" / "python", "-c", look], cwd=tmp_path, capture_output=True, check=True)
     assert found.stdout.strip() == b"True"

@@ -20,8 +20,11 @@ MCP_TOKEN = "mcp-token"
 
 @contextlib.contextmanager
 def proxy(port: int = 0, **settings: str) -> Iterator[str]:
-    """The address of a proxy that answers. Settings are named without their OPENCLAW_PROXY_ prefix."""
-    variables = {"APP_TOKEN": APP_TOKEN, "OPENCLAW_TOKEN": MCP_TOKEN, "AUDIT": "off", **settings}
+    """The address of a proxy that answers, killed in the end. Settings are named without their OPENCLAW_PROXY_ prefix.
+
+    It keeps no session, unless it is given a SESSIONS_FILE."""
+    fixed = {"APP_TOKEN": APP_TOKEN, "OPENCLAW_TOKEN": MCP_TOKEN, "AUDIT": "off", "SESSIONS_FILE": "off"}
+    variables = {**fixed, **settings}
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OPENCLAW_")}
     environment |= {f"OPENCLAW_PROXY_{name}": value for name, value in variables.items()}
     with process(OPENCLAW, "proxy", "--port", str(port), env=environment, stdout=subprocess.PIPE) as child:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.apps import client
-from openclaw_mcp.apps.client import AppTools, ProxyRefused, ProxyUnreachable, Session, SessionDeleted
+from openclaw_mcp.apps.client import AppTools, BadRequest, ProxyRefused, ProxyUnreachable, Session, SessionDeleted
 from tests.apps.stand_in import Receive, Send, StandIn, close, stand_in, stay
 
 WAIT = 20.0
@@ -60,6 +60,61 @@ def test_a_session_the_proxy_does_not_know_is_made_again() -> None:
             assert app.session.mcp_url == f"{proxy.address}/v1/mcp/s2"
 
     at(main)
+
+
+def test_a_session_the_proxy_has_lost_is_registered_again_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when many attempts failed before, and the next pause would be long."""
+
+    async def main(proxy: StandIn) -> None:
+        proxy.talks = [close(1012), close(4404)]
+        monkeypatch.setattr(client, "MAX_PAUSE", 3600.0)
+        pauses = iter((0.0, 3600.0))
+        monkeypatch.setattr("openclaw_mcp.apps.client.random.uniform", lambda *_: next(pauses) / client.FIRST_PAUSE)
+        async with AppTools(proxy.address) as app:
+            assert app.session.id == "s2"
+        what = [kind for kind, _ in proxy.requests]
+        assert what == ["POST", "BRIDGE", "BRIDGE", "POST", "BRIDGE", "DELETE"]
+
+    at(main)
+
+
+def test_a_proxy_that_says_it_restarts_is_dialled_soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever failed before: its pauses double only from there on."""
+    pauses = []
+
+    async def main(proxy: StandIn) -> None:
+        proxy.talks = [close(1001), close(1011), close(1012), close(1012), close(1011)]
+        monkeypatch.setattr("openclaw_mcp.apps.client.random.uniform", lambda *_: 1.0)
+        app = AppTools(proxy.address)
+        wait_for = asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            await wait_for(0)
+
+        monkeypatch.setattr("openclaw_mcp.apps.client.asyncio.sleep", sleep)
+        async with app:
+            pass
+
+    at(main)
+    assert [pause for pause in pauses if pause < 0.1] == [0.01, 0.02, 0.01, 0.01, 0.02], "and others' sleep"
+
+
+def test_a_session_that_is_lost_as_soon_as_it_is_registered_is_not_registered_on_and_on() -> None:
+    async def main(proxy: StandIn) -> None:
+        proxy.talks = [close(4404)] * 3
+        async with AppTools(proxy.address):
+            pass
+        what = [kind for kind, _ in proxy.requests]
+        assert what == ["POST", "BRIDGE"] * 4 + ["DELETE"]
+
+    at(main)
+
+
+@pytest.mark.parametrize("secret", ["short", "x" * 300, "line\nbreak" * 5])
+def test_a_secret_no_proxy_takes_is_refused_when_the_app_is_made(secret: str) -> None:
+    with pytest.raises(BadRequest, match="32 to 256 characters"):
+        AppTools("http://127.0.0.1:1", secret=secret)
 
 
 @pytest.mark.parametrize(("code", "error"), [(4401, ProxyRefused), (4403, ProxyRefused), (4410, SessionDeleted)])

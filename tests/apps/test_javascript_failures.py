@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.apps.scripts import Reports, in_node
+from tests.apps.scripts import CLIENT, Reports, in_node
 from tests.apps.stand_in import Receive, Send, StandIn, close, stand_in, stay
+from tests.programs import need_node
 
 WAIT = 40.0
 
@@ -53,6 +55,19 @@ def test_a_session_the_proxy_does_not_know_is_made_again_after_a_pause() -> None
             "mcpUrl": f"{proxy.address}/v1/mcp/s2",
         }
         assert bridges(proxy) == ["s1", "s2"]
+
+    at(prepare, main)
+
+
+def test_a_session_the_proxy_has_lost_is_registered_again_without_a_pause() -> None:
+    def prepare(proxy: StandIn) -> None:
+        proxy.talks = [close(1012), close(4404)]
+
+    async def main(proxy: StandIn, reports: Reports) -> None:
+        await wait_for_report(reports, "open")
+        assert [kind for kind, _ in proxy.requests] == ["POST", "BRIDGE", "BRIDGE", "POST", "BRIDGE"]
+        pauses = [report["detail"] for report in reports.seen if report["type"] == "disconnected"]
+        assert pauses == ["closed with 1012, as told"], "there is one before each pause"
 
     at(prepare, main)
 
@@ -125,3 +140,13 @@ def test_frames_that_are_none_harm_nothing() -> None:
         assert (by_id["gone"]["ok"], by_id["gone"]["error"]) == (False, 'the app lends no tool "gone" any more')
 
     at(prepare, main)
+
+
+def test_where_there_is_no_websocket_the_sentence_names_what_has_one() -> None:
+    script = (
+        f"delete globalThis.WebSocket; const {{ AppTools }} = await import({json.dumps(CLIENT.as_uri())});"
+        "try { new AppTools('http://127.0.0.1:8000') } catch (error) { console.log(`${error.name}: ${error.message}`) }"
+    )
+    node = [need_node(), "--input-type=module", "--eval", script]
+    result = subprocess.run(node, capture_output=True, text=True, timeout=30, check=True)
+    assert result.stdout == "TypeError: there is no WebSocket here; use a browser, or Node 22 or newer\n"

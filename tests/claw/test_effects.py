@@ -21,14 +21,14 @@ def test_a_sent_message_is_the_line_the_protocol_shows(tmp_path: Path) -> None:
     path = tmp_path / "effects.ndjson"
     file = EffectsFile(path, provider="telegram", account="bot")
 
-    file.record_messages([SentMessage(tool="message_send", to="group:123", text="Hello")])
+    file.record_messages([SentMessage(tool="message", to="group:123", text="Hello")])
 
     (line,) = written(path)
     assert list(line) == ["type", "tool", "provider", "accountId", "to", "text", "mediaUrl", "ts"]
     assert line.pop("ts")
     assert line == {
         "type": "message_sent",
-        "tool": "message_send",
+        "tool": "message",
         "provider": "telegram",
         "accountId": "bot",
         "to": "group:123",

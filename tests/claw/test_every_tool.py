@@ -177,18 +177,24 @@ def test_the_ten_messaging_tools(gateway: Served, tmp_path: Path, client: str) -
             assert read["payload"]["messages"] == [m for m in await here.messages() if m.get("threadId") == "t1"]
             await use("message_delete", messageId=id)
             assert "hello" not in await here.texts()
+            await use("message_send", message=r"C:\new\notes")
+            assert (await here.texts())[-1] == r"C:\new\notes"
+            await use("message_send", media=str(file))
+            assert (await here.messages())[-1]["attachments"][0]["name"] == "plan.txt"
         effects = read_effects(here.effects)
         assert [(sent.tool, sent.to, sent.text) for sent in effects.sent] == [
-            ("message_send", room, "hello"),
-            ("message_reply", room, "and this"),
-            ("message_thread_reply", room, "elsewhere"),
-            ("message_broadcast", room, "to all"),
-            ("message_broadcast", side, "to all"),
-            ("message_send_attachment", side, "the file"),
-            ("message_send_with_effect", side, "hooray"),
+            ("message", room, "hello"),
+            ("message", room, "and this"),
+            ("message", room, "elsewhere"),
+            ("message", room, "to all"),
+            ("message", side, "to all"),
+            ("message", side, "the file"),
+            ("message", side, "hooray"),
+            ("message", room, r"C:\new\notes"),
+            ("message", room, ""),
         ]
         assert {(sent.provider, sent.account) for sent in effects.sent} == {("local", "default")}
-        assert effects.media_urls == (str(file),)
+        assert effects.media_urls == (str(file), str(file))
 
     asyncio.run(work())
 
@@ -268,7 +274,7 @@ async def _five_gateway_tools(gateway: Served, tmp_path: Path, client: str) -> N
 
 async def _granted(other: GatewayClient, tmp_path: Path, gateway: Served, **wanted: Any) -> dict[str, str]:
     grant = await other.call("attach.grant", {"sessionKey": "attached", "channel": "local", "to": "den", **wanted})
-    entry = grant["mcpConfig"]["mcpServers"]["openclaw"]
+    entry = grant["stdioConfig"]["mcpServers"]["openclaw"]
     effects = {"SIDE_EFFECTS_FILE": str(tmp_path / "effects.ndjson")}
     received = {name.removeprefix("REMOTECLAW_"): value for name, value in entry["env"].items()}
     path = Path(effects["SIDE_EFFECTS_FILE"])

@@ -168,7 +168,7 @@ def granted(gateway: Served, **wanted: Any) -> Any:
 def test_an_attached_agent_has_the_grants_tools_any_its_environment_says(tmp_path: Path, gateway: Served) -> None:
     grant = granted(gateway, senderIsOwner=False, tools=["agents_list", "sessions_list", "gateway_config_get"])
     assert grant["tools"] == ["sessions_list", "agents_list"]
-    entry = grant["mcpConfig"]["mcpServers"]["openclaw"]
+    entry = grant["stdioConfig"]["mcpServers"]["openclaw"]
     assert grant["token"] not in json.dumps(entry)
     env = {**os.environ, **entry["env"], **grant["env"]}
     with server(env) as peer:
@@ -227,7 +227,7 @@ def test_a_list_that_was_cut_says_so(tmp_path: Path, gateway: Served) -> None:
 
 def test_a_grant_of_no_tools_lists_none(gateway: Served) -> None:
     grant = granted(gateway, tools=[])
-    with server({**os.environ, **grant["mcpConfig"]["mcpServers"]["openclaw"]["env"], **grant["env"]}) as peer:
+    with server({**os.environ, **grant["stdioConfig"]["mcpServers"]["openclaw"]["env"], **grant["env"]}) as peer:
         introduce(peer)
         assert listed(peer) == []
 

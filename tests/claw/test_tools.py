@@ -217,12 +217,21 @@ def test_what_was_sent_is_on_record_under_the_sessions_whole_key(fake: FakeGatew
 
 @pytest.mark.parametrize("word", ["prompt", "task", "message"])
 def test_spawning_is_for_this_session(fake: FakeGateway, word: str) -> None:
-    fake.works("sessions_spawn", **{word: "dig"}, agentId="digger", channel="local", timeout=9)
+    fake.works("sessions_spawn", **{word: "dig"}, agentId="digger", channel=" Local", timeout=9)
     request = fake.last("sessions.spawn")
     assert request.pop("idempotencyKey")
     assert request == {
-        "task": "dig", "sessionKey": "agent:main:cli", "agentId": "digger", "channel": "local", "runTimeoutSeconds": 9,
+        "task": "dig", "sessionKey": "agent:main:cli", "agentId": "digger", "runTimeoutSeconds": 9,
     }  # fmt: skip
+
+
+def test_a_sub_agents_result_is_for_this_conversation_and_no_other_channel(
+    fake: FakeGateway, real: FakeGateway, tmp_path: Path
+) -> None:
+    for gateway in (fake, real, FakeGateway(tmp_path)):
+        refusal = gateway.fails("sessions_spawn", prompt="dig", channel="telegram")
+        assert "leave `channel` out" in refusal
+        assert gateway.asked == []
 
 
 def test_a_gateway_that_does_not_spawn_gets_a_child_session(real: FakeGateway) -> None:
@@ -282,8 +291,48 @@ def test_a_message_goes_out_once_and_is_written_down_as_the_gateway_names_it(fak
         "sessionKey": "agent:main:cli",
     }
     (record,) = read_effects(fake.path).sent
-    assert (record.tool, record.provider, record.account) == ("message_send", "local", "default")
+    assert (record.tool, record.provider, record.account) == ("message", "local", "default")
     assert (record.to, record.text, record.media_url, record.thread) == ("ada", "hello", None, None)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("message_send", {"message": "hello"}),
+        ("message_send", {"media": "https://example.com/a.png"}),
+        ("message_send_attachment", {"file": "https://example.com/a.png"}),
+        ("message_send_with_effect", {"message": "hello", "effectId": "confetti"}),
+    ],
+)
+def test_without_a_target_this_conversation_and_its_thread_are_meant(
+    fake: FakeGateway, tool: str, arguments: Any
+) -> None:
+    fake.works(tool, **arguments)
+    params = fake.last("message.action")["params"]
+    assert (params["to"], params["threadId"]) == ("room-1", "t7")
+    assert params.get("message") == arguments.get("message")
+    assert params.get("media") == arguments.get("media", arguments.get("file"))
+    (record,) = read_effects(fake.path).sent
+    assert (record.to, record.thread) == ("room-1", "t7")
+
+
+def test_neither_text_nor_media_is_nothing_to_send(fake: FakeGateway) -> None:
+    assert "`message` is empty" in fake.fails("message_send", target="ada")
+    assert fake.asked == []
+
+
+def test_every_messaging_tool_is_written_down_as_the_one_tool_message(fake: FakeGateway) -> None:
+    fake.answers["message.action"] = {"payload": {"results": [{"ok": True}]}}
+    fake.works("message_reply", message="a")
+    fake.works("message_broadcast", targets=["b"], message="b")
+    fake.works("message_send_with_effect", message="c", effectId="confetti")
+    fake.works("sessions_send", sessionKey="agent:main:other", message="d", timeout=0)
+    assert [record.tool for record in read_effects(fake.path).sent] == [
+        "message",
+        "message",
+        "message",
+        "sessions_send",
+    ]
 
 
 def test_each_send_has_a_key_of_its_own(fake: FakeGateway) -> None:
@@ -403,7 +452,7 @@ def test_a_gateway_without_broadcast_gets_one_message_after_another(real: FakeGa
     effects = read_effects(real.path)
     assert [record.to for record in effects.sent] == ["a", "d"]
     assert [record.to for record in effects.unsure] == ["c"]
-    assert {record.tool for record in (*effects.sent, *effects.unsure)} == {"message_broadcast"}
+    assert {record.tool for record in (*effects.sent, *effects.unsure)} == {"message"}
 
 
 @pytest.mark.parametrize(
@@ -424,7 +473,7 @@ def test_a_gateway_that_knows_some_actions_only_as_a_send_gets_a_send(
         request = gateway.last("message.action")
         assert request["action"] == action
         assert inner.items() <= request["params"].items()
-    assert [sent.tool for sent in read_effects(real.path).sent] == [tool]
+    assert [sent.tool for sent in read_effects(real.path).sent] == ["message"]
 
 
 @pytest.mark.parametrize("tool", ["message_react", "message_delete", "message_pin", "message_read"])

@@ -73,6 +73,18 @@ def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
     assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
 
 
+def test_times_are_taken_as_people_say_them_and_shown_in_the_jobs_zone(served: Served) -> None:
+    printed = cron(served, "add", "--at", "tomorrow 9am", "--tz", "Asia/Tokyo", "--message", "x", "--no-deliver")
+    assert re.search(r"\(at \w{3} \d{4}-\d\d-\d\d 09:00:00 JST\)", printed), printed
+    assert re.search(r"^    \w{3} \d{4}-\d\d-\d\d 09:00:00 JST$", printed, re.MULTILINE)
+    here = cron(served, "add", "--at", "18:00", "--message", "x", "--no-deliver")
+    assert re.search(r"\(at \w{3} \S+ 18:00:00 E[SD]T\)", here), here
+    assert (
+        read_json(served, "add", "--every", "10 minutes", "--message", "x", "--no-deliver")["schedule"]["everyMs"]
+        == 600_000
+    )
+
+
 def test_a_zone_or_a_delay_alone_changes_the_schedule_there_is(served: Served) -> None:
     read_json(
         served,
@@ -135,7 +147,8 @@ def test_a_result_for_a_channel_that_is_not_there_is_warned_of_and_fails_with_th
         (("add", "--every", "1h"), "give one kind of work"),
         (("add", "--every", "1h", "--at", "2m", "--message", "x"), "give one time of firing"),
         (("add", "--every", "soon", "--message", "x"), "'soon' is no duration"),
-        (("add", "--at", "tomorrow", "--message", "x"), "--at 'tomorrow' is no time"),
+        (("add", "--at", "tomorrow", "--message", "x"), "--at 'tomorrow' is no time; it has no time of day"),
+        (("add", "--at", "whenever", "--message", "x"), "--at 'whenever' is no time; write 18:00"),
         (("add", "--every", "1h", "--tz", "UTC", "--message", "x"), "--tz goes with --cron and --at"),
         (("add", "--cron", "61 * * * *", "--message", "x"), "bad minute"),
         (("add", "--every", "1h", "--message", "x", "--no-deliver", "--to", "1"), "one of them"),

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.test_up import ANY_PORT
 from tests.cli.test_up import openclaw as run_up
 from tests.gateway.wiring.gateways import serving
 from tests.order.test_server import order, server
+from tests.programs import need_own
 from tests.running import OPENCLAW
 
 NOBODY = "1"
@@ -255,6 +257,73 @@ def test_status_without_a_gateway_says_who_answers_orders(used: Path) -> None:
     assert "2 in " in result.stdout
 
 
+def test_status_fails_when_what_was_started_is_gone(folder: Path) -> None:
+    assert run_up("up", folder, "--detach", *ANY_PORT).returncode == 0
+    process = psutil.Process(json.loads((folder / "up.json").read_text())["pid"])
+    for each in (*process.children(recursive=True), process):
+        each.kill()
+    process.wait(20)
+
+    status, answer = report(folder, "status")
+    stopped = run_up("down", folder)
+    after, _ = report(folder, "status")
+
+    assert status == 1
+    (found,) = troubles(answer)
+    assert found["says"].startswith(f"process {process.pid} is gone: it was killed, it crashed")
+    assert "openclaw restart" in found["remedy"]
+    assert (stopped.returncode, after) == (0, 0), "once it is to be down, nothing is wrong"
+
+
+def test_status_fails_when_work_waits_for_a_gateway(folder: Path) -> None:
+    _config({"channels": {"telegram": {"botToken": "1:x"}}})(folder)
+    with serving(folder) as served:
+        added = openclaw(
+            folder, "cron", "add", "--every", "1h", "--message", "x", "--no-deliver", "--port",
+            served.ws.rpartition(":")[2],
+        )  # fmt: skip
+        assert added.returncode == 0, added.stderr
+
+    status, answer = report(folder, "status")
+
+    assert status == 1
+    assert [(found["area"], found["says"]) for found in troubles(answer)] == [
+        ("channels", "telegram should be answered, and no gateway runs"),
+        ("cron", "1 job should run when due, and no gateway runs"),
+    ]
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+@pytest.mark.parametrize(
+    ("spoil", "area", "says"),
+    [
+        ("remount,ro", "store", "is read-only"),
+        ("remount,size=1m", "disk", "is full: "),
+        ("remount,nr_inodes=8", "disk", "can hold no further file"),
+    ],
+    ids=["read-only", "full", "inodes"],
+)
+def test_a_full_disk_and_a_read_only_store_are_reported(
+    folder: Path, command: str, spoil: str, area: str, says: str
+) -> None:
+    """In a name space of its own, a disk that the test makes."""
+    script = f"""mount -t tmpfs -o size=64m,mode=700 disk {folder}
+        {OPENCLAW} config set gateway.port 1
+        cp /dev/null {folder}/openclaw.sqlite; chmod 600 {folder}/openclaw.sqlite
+        mount -o {spoil} {folder}
+        case {spoil} in *inodes*) for n in 1 2 3 4 5 6 7 8; do touch {folder}/$n 2>&- || break; done; esac
+        {OPENCLAW} {command} --json"""
+    settings = {"PATH": os.environ["PATH"], "HOME": str(folder), "OPENCLAW_STATE_DIR": str(folder)}
+    result = subprocess.run(
+        [*need_own("mounts"), "sh", "-ec", script], env=settings, capture_output=True, text=True,
+        timeout=90, check=False,
+    )  # fmt: skip
+
+    assert result.returncode == 1, result.stdout + result.stderr
+    answer = json.loads(result.stdout.partition("\n")[2])
+    assert any(found["area"] == area and says in found["says"] for found in troubles(answer)), troubles(answer)
+
+
 @pytest.mark.parametrize(
     ("config", "more", "says"),
     [
@@ -294,7 +363,35 @@ def test_sessions_are_asked_of_a_running_gateway(used: Path) -> None:
         result = openclaw(used, "sessions", "--json", OPENCLAW_GATEWAY_PORT=served.ws.rpartition(":")[2])
     answer = json.loads(result.stdout)
     assert answer["from"] == served.ws
-    assert "agent:main:colours" in {row["key"] for row in answer["sessions"]}
+    assert {row["key"]: row["messageCount"] for row in answer["sessions"]}["agent:main:colours"] == 4
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_the_messages_of_a_session_are_shown_and_found(used: Path, gateway: bool) -> None:
+    with serving(used) if gateway else contextlib.nullcontext() as served:
+        port = {} if served is None else {"OPENCLAW_GATEWAY_PORT": served.ws.rpartition(":")[2]}
+        shown = openclaw(used, "sessions", "show", "colours", **port)
+        newest = openclaw(used, "sessions", "show", "agent:main:colours", "--limit", "1", **port)
+        as_json = json.loads(openclaw(used, "sessions", "show", "colours", "--json", **port).stdout)
+        unknown = openclaw(used, "sessions", "show", "shapes", **port)
+        found = openclaw(used, "sessions", "search", "remember", "blu", **port)
+        found_json = json.loads(openclaw(used, "sessions", "--json", "search", "secret", **port).stdout)
+        nothing = openclaw(used, "sessions", "search", "no such word", **port)
+
+    assert shown.stdout.startswith("agent:main:colours: 4 messages, last used 20")
+    lines = shown.stdout.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("20")] == ["user", "assistant"] * 2
+    assert "  remember blue" in lines
+    assert "The newest 1 of them; --limit shows more." in newest.stdout
+    assert (as_json["session"]["key"], as_json["totalMessages"], len(as_json["messages"])) == (
+        "agent:main:colours", 4, 4,
+    )  # fmt: skip
+    assert unknown.returncode == 1
+    assert "there is no session 'shapes' in " in unknown.stderr
+    assert "  agent:main:colours  user\n  remember blue\n" in found.stdout
+    assert {hit["sessionKey"] for hit in found_json["results"]} & {"agent:main:colours"} == set()
+    assert found_json["count"] == len(found_json["results"]) >= 1
+    assert nothing.stdout.startswith("No message in ")
 
 
 @pytest.mark.parametrize("named", ["openclaw.sqlite", "file"])

@@ -157,7 +157,14 @@ def test_an_apps_tools_are_connected_through_the_proxy_that_is_up(one_up: Path) 
 
     result = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print")
     entry = json.loads(result.stdout)["mcpServers"]["openclaw-app"]
-    assert entry["args"] == ["proxy", "--stdio", "--session", "s1", "--proxy-base-url", address]
+    assert entry["args"] == ["proxy", "--stdio", "--session", "s1"], "the program finds the proxy when it starts"
+    request = json.dumps(rpc("tools/list")) + "\n"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(one_up), **entry["env"]}
+    process = subprocess.run(
+        [entry["command"], *entry["args"]], input=request, env=environment, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert "the proxy knows no such session" in process.stdout, process.stdout + process.stderr
     by_address = alone(one_up, "connect", "cursor", "--surface", "proxy", "--session", "s1", "--print", "--http")
     assert json.loads(by_address.stdout)["mcpServers"]["openclaw-app"]["url"] == f"{address}/v1/mcp/s1"
 
@@ -177,6 +184,145 @@ def test_it_runs_in_the_background_until_it_is_stopped(detached: tuple[Path, str
     assert stopped.returncode == 0, stopped.stderr
     assert not psutil.pid_exists(pid)
     assert "not up" in openclaw("down", folder).stdout
+
+
+def test_a_restart_keeps_the_ports_and_is_another_process(detached: tuple[Path, str]) -> None:
+    folder, _ = detached
+    before, pid = addresses(folder), json.loads((folder / "up.json").read_text())["pid"]
+
+    result = openclaw("restart", folder)
+
+    assert result.returncode == 0, result.stderr
+    assert addresses(folder) == before
+    assert json.loads((folder / "up.json").read_text())["pid"] != pid
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_restart_whose_output_is_not_read_starts_it_again(detached: tuple[Path, str]) -> None:
+    folder, _ = detached
+    pid = json.loads((folder / "up.json").read_text())["pid"]
+    settings = {**os.environ, "HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+    unread, output = os.pipe()
+    os.close(unread)
+    try:
+        subprocess.run(words("restart", folder), stdout=output, timeout=90, env=settings, check=False)
+    finally:
+        os.close(output)
+
+    assert json.loads((folder / "up.json").read_text())["pid"] != pid
+
+
+def test_a_restart_of_what_is_not_up_starts_it(tmp_path: Path) -> None:
+    result = openclaw("restart", tmp_path, *ANY_PORT)
+    try:
+        assert result.returncode == 0, result.stderr
+        assert "was not up" in result.stdout
+        assert addresses(tmp_path)["gateway"]
+    finally:
+        openclaw("down", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("openclaw.json", '{"tools": {"allow": ["a"], "alsoAllow": ["b"]}}', "has both allow and alsoAllow"),
+        ("node.json", '{"mcpPort": -1}', "mcpPort must be between"),
+    ],
+)
+def test_a_restart_stops_nothing_that_could_not_start_again(
+    detached: tuple[Path, str], name: str, text: str, reason: str
+) -> None:
+    folder, _ = detached
+    before = (folder / "up.json").read_bytes()
+    (folder / name).write_text(text)
+
+    result = openclaw("restart", folder)
+
+    assert result.returncode == 1
+    assert "nothing was stopped" in result.stderr
+    assert reason in result.stderr
+    assert (folder / "up.json").read_bytes() == before
+    assert send(addresses(folder)["proxy"] + "/health", "GET").body == b"ok"
+
+
+def test_a_restart_that_failed_is_repeated_on_the_same_ports(detached: tuple[Path, str]) -> None:
+    folder, _ = detached
+    before = addresses(folder)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        failed = openclaw("restart", folder, "--proxy-port", str(taken.getsockname()[1]))
+    assert failed.returncode == 1
+    assert "openclaw restart starts it again" in alone(folder, "status").stdout
+
+    result = openclaw("restart", folder)
+
+    assert result.returncode == 0, result.stderr
+    assert addresses(folder) == before
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_a_restart_that_was_interrupted_is_repeated_on_the_same_ports(
+    detached: tuple[Path, str], sign: signal.Signals
+) -> None:
+    folder, _ = detached
+    before = addresses(folder)
+    up = psutil.Process(json.loads((folder / "up.json").read_text())["pid"])
+    settings = {**os.environ, "HOME": str(folder)}
+    up.suspend()
+    try:
+        with process(*words("restart", folder), env=settings) as restarting:
+            until_told_to_stop(up)
+            os.kill(restarting.pid, sign)
+            restarting.wait(20)
+    finally:
+        up.resume()
+    up.wait(30)
+    assert "openclaw restart starts it again" in alone(folder, "status").stdout
+
+    result = openclaw("restart", folder)
+
+    assert result.returncode == 0, result.stderr
+    assert addresses(folder) == before
+    assert not (folder / "restart.json").exists()
+
+
+def until_told_to_stop(suspended: psutil.Process) -> None:
+    """Its restart is planned by then; the signal itself waits until the process goes on."""
+    status, end = Path(f"/proc/{suspended.pid}/status"), time.monotonic() + 20
+    while not (int(status.read_text().split("ShdPnd:")[1].split()[0], 16) >> signal.SIGTERM - 1) & 1:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_of_two_starts_at_once_one_serves(tmp_path: Path) -> None:
+    """Two would each take jobs and messages, and `down` would stop one of them."""
+    with all_ended(str(tmp_path)):
+        settings = {**os.environ, "HOME": str(tmp_path)}
+        command = words("up", tmp_path, "--detach", *ANY_PORT)
+        starts = [subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                  for _ in range(3)]  # fmt: skip
+        complaints = [start.communicate(timeout=90)[1] for start in starts]
+        assert sorted(start.returncode for start in starts) == [0, 1, 1], complaints
+        assert all(text == "" or "up" in text for text in complaints)
+        assert alone(tmp_path, "status").returncode == 0
+        assert openclaw("down", tmp_path).returncode == 0
+        assert not [one for one in psutil.process_iter() if home_of(one) == str(tmp_path)]
+
+
+def test_a_detached_start_that_fails_unexpectedly_shows_the_cause(tmp_path: Path) -> None:
+    broken = tmp_path / "packages" / "sqlalchemy"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('the library is of another machine')\n")
+    settings = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(broken.parent)}
+
+    result = subprocess.run(
+        words("up", tmp_path, "--detach", *ANY_PORT), env=settings, capture_output=True, text=True, timeout=90,
+        check=False,
+    )  # fmt: skip
+
+    assert result.returncode == 1
+    assert "unexpected error: RuntimeError: the library is of another machine" in result.stderr
+    assert "up.err" in result.stderr
+    assert "in <module>" in (tmp_path / "up.err").read_text()
 
 
 def test_however_the_wish_is_written_it_detaches_once(tmp_path: Path) -> None:
@@ -294,6 +440,16 @@ def test_a_config_that_cannot_be_used_is_named_with_its_file(tmp_path: Path, com
     assert f"invalid config in {tmp_path / 'openclaw.json'}: " in result.stderr
 
 
+def test_the_demo_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
+    settings = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "openclaw_mcp", "demo"]
+
+    result = subprocess.run(command, env=settings, cwd="/", capture_output=True, text=True, timeout=120, check=False)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "All four surfaces work." in result.stdout
+
+
 @pytest.mark.parametrize("command", ["up -d", "demo"])
 def test_in_a_folder_that_is_gone_it_says_so(tmp_path: Path, command: str) -> None:
     gone, state = tmp_path / "gone", tmp_path / "state"
@@ -358,9 +514,11 @@ def test_a_token_of_ones_own_in_the_config_is_the_one_every_program_here_uses(tm
     """The table, the clients' entries and our own commands all look into one file: it holds the token that is asked
     for, and a new one once the config names none."""
     settings = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_STATE_DIR": str(tmp_path)}
-    before = openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--yes")
-    assert before.returncode == 0, before.stderr
+    by_address = openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--http", "--yes")
+    assert by_address.returncode == 0, by_address.stderr
     own = (tmp_path / "gateway-token.txt").read_text()
+    by_program = openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--yes")
+    assert by_program.returncode == 0, by_program.stderr
     subprocess.run([OPENCLAW, "config", "set", "gateway.auth.token", "of-my-own-choice"], env=settings, check=True)
 
     started = openclaw("up", tmp_path, "--detach", *ANY_PORT)
@@ -380,7 +538,7 @@ def test_a_token_of_ones_own_in_the_config_is_the_one_every_program_here_uses(tm
         openclaw("down", tmp_path)
 
     (tmp_path / "openclaw.json").write_text("{}")
-    assert openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--yes").returncode == 0
+    assert openclaw("connect", tmp_path, "cursor", "--surface", "tools", "--http", "--yes").returncode == 0
     assert (tmp_path / "gateway-token.txt").read_text() not in ("of-my-own-choice", own)
     assert not (tmp_path / "gateway-token-chosen").exists()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, parsing, redaction
@@ -247,6 +247,8 @@ def test_every_hidden_value_comes_back(config: Any) -> None:
 
 
 @given(base=Values, patch=Values)
+@example(base=None, patch=[{"id": "0", "a": None}])
+@example(base=[1], patch=[{"id": "0", "a": None}, {"id": "0", "b": 1}])
 def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> None:
     once = merge.merge_patch(base, patch)
     assert merge.merge_patch(once, patch) == once
@@ -267,7 +269,7 @@ def test_the_command_line_reads_changes_and_checks(tmp_path: Path) -> None:
     assert "does not exist" in openclaw(tmp_path, "config", "validate").stdout
     assert openclaw(tmp_path, "config", "set", "gateway.auth.token", "hush").returncode == 0
     changed = openclaw(tmp_path, "config", "set", "gateway.port", "18800")
-    assert "restart the gateway" in changed.stdout
+    assert changed.stdout.endswith("openclaw.json; no gateway runs here; it counts from the next start\n")
     assert openclaw(tmp_path, "config", "get", "gateway.port").stdout == "18800\n"
     assert openclaw(tmp_path, "config", "get", "gateway.auth.token").stdout == f"{redaction.REDACTED}\n"
     assert json.loads((tmp_path / "openclaw.json").read_text())["gateway"]["auth"]["token"] == "hush"
@@ -287,7 +289,10 @@ def test_a_config_that_is_not_valid_can_be_mended_by_the_command_line(tmp_path: 
     (tmp_path / "openclaw.json").write_text("{ui: {bogus: 1}, gateway: {port: 1}}")
 
     assert openclaw(tmp_path, "config", "set", "gateway.port", "2").returncode == 1
-    assert openclaw(tmp_path, "config", "set", "ui.bogus", "--unset").returncode == 0
+    assert openclaw(tmp_path, "config", "unset", "ui.bogus").returncode == 0
+    again = openclaw(tmp_path, "config", "unset", "ui.bogus")
+    assert again.returncode == 1
+    assert "ui.bogus is not set" in again.stderr
 
     assert json.loads((tmp_path / "openclaw.json").read_text()) == {"ui": {}, "gateway": {"port": 1}}
 
@@ -459,3 +464,16 @@ def test_parts_by_name_have_hints_and_reload_like_others() -> None:
     blueprint = ConfigSchema()
     assert blueprint.ui_hints()["models.providers.*.apiKey"]["sensitive"] is True
     assert blueprint.reload_kind(("models", "providers", "lab", "baseUrl")) == "none"
+
+
+def test_a_write_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path)
+    file.change(lambda _: {"gateway": {"port": 1}})
+    left = [tmp_path / name for name in (".openclaw.json.123.0a1b2c3d", ".openclaw.json.bak.123.0a1b2c3d")]
+    for path in left:
+        path.write_text("{")
+    there = {path.name for path in tmp_path.iterdir()} - {path.name for path in left}
+
+    file.change(lambda _: {"gateway": {"port": 2}})
+
+    assert {path.name for path in tmp_path.iterdir()} == there | {"openclaw.json.bak"}

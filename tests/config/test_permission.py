@@ -185,7 +185,6 @@ PATCHES: list[tuple[str, Any, str]] = [
     ("the database", {"store": {"url": "postgresql://evil.example/x"}}, "store.url"),
     ("an editor's schema", {"$schema": "https://evil.example"}, r"\$schema"),
     # ways in
-    ("how clients prove themselves", {"gateway": {"auth": {"mode": "none"}}}, "gateway.auth.mode"),
     ("the gateway's token", {"gateway": {"auth": {"token": "mine"}}}, "gateway.auth.token"),
     ("the gateway's token, removed", {"gateway": {"auth": None}}, "gateway.auth"),
     ("where it listens", {"gateway": {"bind": "lan"}}, "gateway.bind"),

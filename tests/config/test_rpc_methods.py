@@ -63,9 +63,12 @@ def test_the_file_is_shown_with_the_config_in_use(tmp_path: Path) -> None:
         assert config["parsed"] == config["sourceConfig"] == config["resolved"]
         assert config["config"] == config["runtimeConfig"]
         assert config["hash"] == config["configRevisionHash"] == config["appliedConfigHash"] == service.current.hash
-        (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))  # and not taken in yet
+        (tmp_path / "openclaw.json").write_text(BASE.replace("18800", "18801"))
         config = await gateway.call("config.get")
-        assert (config["config"]["gateway"]["port"], config["runtimeConfig"]["gateway"]["port"]) == (18801, 18800)
+        assert (config["config"]["gateway"]["port"], config["runtimeConfig"]["gateway"]["port"]) == (18801, 18801)
+        (tmp_path / "openclaw.json").write_text('{"gateway": {"port": "none"}}')  # and so not adopted
+        config = await gateway.call("config.get")
+        assert (config["valid"], config["runtimeConfig"]["gateway"]["port"]) == (False, 18801)
         assert config["hash"] == config["configRevisionHash"] != config["appliedConfigHash"] == service.current.hash
         (tmp_path / "openclaw.json").unlink()
         config = await gateway.call("config.get")

@@ -73,7 +73,105 @@ def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path, client: str) ->
     assert (tmp_path / FILES[client]).exists()
     assert openclaw(tmp_path, "disconnect", client, "--yes").returncode == 0
 
-    assert not (tmp_path / FILES[client]).exists()
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_a_file_we_made_that_holds_nothing_else_is_gone_whatever_wrote_it_last(tmp_path: Path, client: str) -> None:
+    file = tmp_path / FILES[client]
+    assert openclaw(tmp_path, "connect", client, "--yes").returncode == 0
+    file.write_text(f"{file.read_text()}\n")
+    assert openclaw(tmp_path, "connect", client, "--surface", "order", "--yes").returncode == 0
+
+    assert openclaw(tmp_path, "disconnect", client, "--yes").returncode == 0
+
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("client", "comment"), [("codex", "# my note"), ("cursor", "// my note"), ("vscode", "// my note")]
+)
+def test_comments_in_a_file_we_made_stay(tmp_path: Path, client: str, comment: str) -> None:
+    file = tmp_path / FILES[client]
+    assert openclaw(tmp_path, "connect", client, "--yes").returncode == 0
+    text = file.read_text()
+    file.write_text(f"{text}{comment}\n" if client == "codex" else f"{comment}\n{text}")
+
+    assert openclaw(tmp_path, "disconnect", client, "--yes").returncode == 0
+
+    left = file.read_text()
+    assert comment in left
+    assert "mcp-server" not in left
+
+
+def test_a_comment_between_our_table_and_another_stays(tmp_path: Path) -> None:
+    file = held(tmp_path, "codex", 'model = "x"\n')
+    assert openclaw(tmp_path, "connect", "codex", "--yes").returncode == 0
+    file.write_text(f"{file.read_text()}\n# for work\n\n[profiles.work]\nmodel = 'y'\n")
+
+    assert openclaw(tmp_path, "disconnect", "codex", "--yes").returncode == 0
+
+    assert file.read_text() == "model = \"x\"\n\n# for work\n\n[profiles.work]\nmodel = 'y'\n"
+
+
+def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
+    openclaw(tmp_path, "connect", "cursor", "--yes")
+    (tmp_path / ".cursor" / "rules").touch()
+
+    openclaw(tmp_path, "disconnect", "cursor", "--yes")
+
+    assert list((tmp_path / ".cursor").iterdir()) == [tmp_path / ".cursor" / "rules"]
+
+
+def test_a_record_that_names_another_file_as_its_backup_removes_nothing(tmp_path: Path) -> None:
+    held(tmp_path, "cursor", HELD["cursor"])
+    (tmp_path / "mine").write_text("mine")
+    openclaw(tmp_path, "connect", "cursor", "--yes")
+    records = tmp_path / ".openclaw-mcp" / "connections.json"
+    (record,) = json.loads(records.read_text()).values()
+    records.write_text(records.read_text().replace(record["before"], "../../mine"))
+
+    refused = openclaw(tmp_path, "disconnect", "cursor", "--yes")
+
+    assert "is missing" in refused.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_settings_nested_too_deeply_are_one_sentence(tmp_path: Path) -> None:
+    openclaw(tmp_path, "connect", "cursor", "--yes")
+    (tmp_path / FILES["cursor"]).write_text('{"mcpServers":' + "[" * 200_000)
+
+    for command in ("connect", "disconnect"):
+        refused = openclaw(tmp_path, command, "cursor", "--yes")
+        assert refused.returncode == 1
+        assert "edit it by hand" in refused.stderr or "correct it by hand" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_a_backup_goes_with_the_edit_it_was_made_for(tmp_path: Path) -> None:
+    file = held(tmp_path, "cursor", HELD["cursor"])
+    openclaw(tmp_path, "connect", "cursor", "--yes")
+    openclaw(tmp_path, "connect", "codex", "--yes")
+
+    openclaw(tmp_path, "disconnect", "cursor", "--yes")
+    left = {path.name for path in (tmp_path / ".openclaw-mcp").rglob("*") if path.is_file()}
+    openclaw(tmp_path, "disconnect", "codex", "--yes")
+
+    assert left == {"connections.json"}
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+    assert file.read_text() == HELD["cursor"]
+
+
+def test_the_node_gets_what_it_needs_of_the_desktop(tmp_path: Path) -> None:
+    desktop = {"DISPLAY": ":7", "XAUTHORITY": "/run/x", "XDG_RUNTIME_DIR": "/run/u", "PULSE_SERVER": ""}
+    settings = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], **desktop}
+    printed = subprocess.run(
+        [OPENCLAW, "connect", "cursor", "--print"], env=settings, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    entries = json.loads(printed)["mcpServers"]
+    assert entries["openclaw-node"]["env"] == {"DISPLAY": ":7", "XAUTHORITY": "/run/x", "XDG_RUNTIME_DIR": "/run/u"}
+    assert "env" not in entries["openclaw"]
 
 
 def test_what_a_client_wrote_in_between_stays(tmp_path: Path) -> None:
@@ -129,12 +227,16 @@ def test_an_entry_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("http", [False, True])
 def test_no_token_is_written_anywhere(tmp_path: Path, client: str, http: bool) -> None:
     words = ["connect", client, "--yes", "--surface", "tools", *(["--http"] if http else [])]
+    state = tmp_path / ".openclaw-mcp"
+    if not http:  # a gateway has made it; by address, connect does
+        state.mkdir(mode=0o700)
+        (state / "gateway-token.txt").write_text("4f" * 32)
     result = openclaw(tmp_path, *words)
     if client == "claude-desktop" and http:
         assert "starts programs only" in result.stderr
         return
     assert result.returncode == 0, result.stderr
-    token = (tmp_path / ".openclaw-mcp" / "gateway-token.txt").read_text().strip()
+    token = (state / "gateway-token.txt").read_text().strip()
 
     assert len(token) == 64
     assert token not in (tmp_path / FILES[client]).read_text() + result.stdout + result.stderr
@@ -173,7 +275,7 @@ def test_a_state_directory_named_from_here_is_found_from_anywhere(tmp_path: Path
     result = openclaw(tmp_path, "connect", "cursor", "--print", "--state-dir", "here")
 
     for entry in json.loads(result.stdout)["mcpServers"].values():
-        folder = entry["env"].get("OPENCLAW_STATE_DIR") or entry["env"]["REMOTECLAW_GATEWAY_TOKEN_FILE"]
+        folder = entry["env"].get("OPENCLAW_STATE_DIR") or entry["env"]["REMOTECLAW_STATE_DIR"]
         assert Path(folder).is_absolute(), entry
 
 

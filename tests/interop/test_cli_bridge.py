@@ -15,6 +15,7 @@ import pytest
 
 from ..gateway.agents.cli.scripted_model import ScriptedModel
 from ..gateway.wiring.test_gateway import Served, serving
+from ..mcp.client.servers import ECHO
 from ..running import END_WAIT
 from .cli_clients import path
 from .clis import CLIS, MODEL, environment, program
@@ -37,7 +38,10 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         env = {**path(), **environment(cli, tmp_path / "home", model.url)}
         agent = {"id": "main", "runtime": cli, "runtimeCommand": program(cli, tmp_path), "runtimeEnv": env}
         agent |= {"workspace": str(tmp_path / "work")} | ({"model": MODEL[cli]} if cli in MODEL else {})
-        (state / "openclaw.json").write_text(json.dumps({"agents": {"list": [agent]}}))
+        config = {"agents": {"list": [agent]}, "mcp": {"servers": {"mine": ECHO, "lent": ECHO}}}
+        config |= {"channels": {"local": {"dmPolicy": "open", "allowFrom": ["*"]}}}
+        config |= {"tools": {"alsoAllow": ["mcp/lent"]}}
+        (state / "openclaw.json").write_text(json.dumps(config))
         with serving(state) as harness:
             yield harness
 
@@ -95,6 +99,21 @@ def test_a_message_is_answered_once_and_the_tools_do_what_they_say(served: Serve
     listed = next(message for message in history if message.get("toolName") == "sessions_list")
     assert SESSION in listed["content"][0]["text"]
     assert secrets_in(served.folder.parent) == []
+
+
+def test_the_tools_of_the_gateways_mcp_servers_are_the_agents_too(served: Served) -> None:
+    ended = write(served, '[[call mine__echo {"text": "by a server of the gateway"}]] [[say It said: {result}]]')
+    assert ended["status"] == "ok", ended
+    assert ended["terminalReceipt"]["successfulToolNames"] == ["mine__echo"]
+    [answer] = read(served, "room", 1)
+    assert "by a server of the gateway" in answer
+
+
+def test_another_sender_has_the_tools_that_were_lent(served: Served) -> None:
+    steps = '[[call lent__echo {"text": "lent"}]] [[call mine__echo {"text": "refused"}]] [[say tried]]'
+    ended = write(served, steps, sender={"id": "mallory", "name": "Mallory"})
+    assert ended["status"] == "ok", ended
+    assert ended["terminalReceipt"]["successfulToolNames"] == ["lent__echo"]
 
 
 def test_what_the_agent_sent_itself_is_not_sent_again(served: Served) -> None:

@@ -154,10 +154,13 @@ def test_their_command_line_answers_our_questions(ours: Served, home: Path, deci
             await operator.call("device.pair.approve", {"requestId": waiting["requestId"]})
         async with GatewayClient(ours.ws, profile, credentials=shared, signer=phone) as first:
             own = Credentials(device_token=(first.hello or {})["auth"]["deviceToken"])
-        async with GatewayClient(ours.ws, profile, credentials=own, signer=phone, redial=False) as asker:
+        async with (
+            GatewayClient(ours.ws, profile, credentials=own, signer=phone, redial=False) as asker,
+            real.client(ours.ws, ours.token) as operator,
+        ):
             id = f"Q-{decision}"
             request = {"command": "make coffee", "host": "gateway", "timeoutMs": 120_000, "id": id}
-            requests = collect_events(asker, "exec.approval.requested")
+            requests = collect_events(operator, "exec.approval.requested")
             question = asyncio.ensure_future(asker.call("exec.approval.request", request, within=120))
             await next_of(requests)
             pending = await asyncio.to_thread(cli, home, ours, "approvals", "pending")

@@ -101,7 +101,7 @@ async def gateway(folder: Path, **plan: Any) -> AsyncIterator[GatewayServer]:
 
 
 OPEN = {"/health", "/healthz", "/ready", "/readyz", "/channels/"}
-METHODS = {"/tools/invoke": "POST", "/v1/chat/completions": "POST", "/mcp": "POST"}
+METHODS = {"/tools/invoke": "POST", "/v1/chat/completions": "POST", "/v1/responses": "POST", "/mcp": "POST"}
 
 
 def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_each_path_of_the_gateway_asks_the_gate(tmp_path: Path) -> None:
                 "//metrics",
                 "/metrics/",
             ]
-            assert {"/metrics", "/tools/invoke", "/v1/models", "/v1/chat/completions", "/mcp", *OPEN} <= set(paths)
+            assert {"/metrics", "/tools/invoke", "/v1/models", "/v1/responses", "/mcp", *OPEN} <= set(paths)
             for path in paths:
                 method = METHODS.get(path, "GET")
                 for name, headers in FOREIGN.items():

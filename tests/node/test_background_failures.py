@@ -160,6 +160,8 @@ class Person:
         self._answer = answer
         self._after = after
 
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from openclaw_mcp.core.errors import OpenClawError
+from openclaw_mcp.core.model import Caller, ToolCall, ToolResult, ToolSpec, text_result
+from openclaw_mcp.core.signal import Signal
 from openclaw_mcp.node.gateway_questions import GatewayPrompter
+from openclaw_mcp.node.invocations import Invocations
 from openclaw_mcp.node.questions import PromptRouter, UserQuestion
 
 from .media.making import call
@@ -78,6 +81,8 @@ def test_it_is_there_while_a_gateway_is_and_the_setting_is_on() -> None:
 
 def test_a_question_answered_elsewhere_is_taken_back() -> None:
     class Quick:
+        keeps_questions = False
+
         def is_available(self) -> bool:
             return True
 
@@ -94,5 +99,34 @@ def test_a_question_answered_elsewhere_is_taken_back() -> None:
             assert await asking.ask(call("system.run"), QUESTION, how_to_allow="") == "once"
         request, taken_back = gateway.received
         assert taken_back == ("exec.approval.resolve", {"id": request[1]["id"], "decision": "deny"})
+
+    asyncio.run(test())
+
+
+def test_a_question_about_an_invocation_names_it_so_that_the_gateway_knows_whose_run_waits() -> None:
+    gateway, asker = Gateway("allow-once"), on_gateway()
+    router = PromptRouter([asker], seconds=lambda: 5, ask_in_client=lambda: False)
+
+    class Tools:
+        changed: Signal[None] = Signal()
+
+        async def list(self, caller: Caller) -> list[ToolSpec]:
+            return []
+
+        async def call(self, invoked: ToolCall) -> ToolResult:
+            return text_result(await router.ask(invoked, QUESTION, how_to_allow=""))
+
+    async def test() -> None:
+        invocations = Invocations(Tools(), gateway.tell)
+        with asker.attach(gateway.tell):
+            invocations.on_event("node.invoke.request", {"id": "call-7", "command": "system.run"})
+            while not any(method == "node.invoke.result" for method, _ in gateway.received):
+                gateway.asked.clear()
+                async with asyncio.timeout(5):
+                    await gateway.asked.wait()
+            await router.ask(call("system.run"), QUESTION, how_to_allow="")
+        await invocations.aclose()
+        asked = [params for method, params in gateway.received if method == "exec.approval.request"]
+        assert [params.get("toolCallId") for params in asked] == ["call-7", None]
 
     asyncio.run(test())

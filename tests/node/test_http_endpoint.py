@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -20,7 +21,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.programs import need
-from tests.running import OPENCLAW, process
+from tests.running import OPENCLAW, process, read_line
 from tests.web_client import Answer, ask, opened, rpc, send, stateless
 
 from .running import RunningNode, running_node
@@ -281,6 +282,49 @@ def test_a_taken_port_is_a_clear_error_or_the_next_free_one(tmp_path: Path) -> N
             assert ping(second).status == 200
 
 
+def test_without_a_port_option_a_taken_port_gives_way_to_the_next_free_one(tmp_path: Path) -> None:
+    """Clients find the server by the file beside the token's."""
+    with running_node(tmp_path / "a") as first:
+        port = urlsplit(first.address).port
+        with running_node(tmp_path / "b", "-v", mcpPort=port) as second:
+            assert urlsplit(second.address).port != port
+            assert f"port {port} is taken" in second.line()
+            file = tmp_path / "b" / "mcp-url.txt"
+            assert file.stat().st_mode & 0o077 == 0
+            assert file.read_text().strip() == second.address
+            assert ping(second).status == 200
+            doctor = [OPENCLAW, "node", "doctor", "--json", "--state-dir", str(second.state)]
+            report = json.loads(subprocess.run(doctor, capture_output=True, timeout=WAIT, check=True).stdout)
+            assert report["mcp"]["address"] == second.address
+            second.child.send_signal(signal.SIGTERM)
+            second.child.wait(WAIT)
+        assert not file.exists()
+
+
+def test_a_server_that_closes_leaves_the_address_of_a_newer_one(tmp_path: Path) -> None:
+    with running_node(tmp_path) as newer_state:
+        file = tmp_path / "mcp-url.txt"
+        with running_node(tmp_path) as older:
+            assert file.read_text().strip() == older.address
+            file.write_text(f"{newer_state.address}\n")
+            older.child.send_signal(signal.SIGTERM)
+            older.child.wait(WAIT)
+        assert file.read_text().strip() == newer_state.address
+
+
+def test_a_server_that_closes_gives_the_address_of_an_earlier_one_that_listens_back(tmp_path: Path) -> None:
+    with running_node(tmp_path) as first:
+        file = tmp_path / "mcp-url.txt"
+        with running_node(tmp_path, "--port", "0") as second:
+            assert file.read_text().strip() == second.address
+            second.child.send_signal(signal.SIGTERM)
+            second.child.wait(WAIT)
+        assert file.read_text().strip() == first.address
+        first.child.send_signal(signal.SIGTERM)
+        first.child.wait(WAIT)
+        assert not file.exists()
+
+
 def test_the_environment_names_the_port_and_the_flag_wins(tmp_path: Path) -> None:
     with socket.socket() as plug:
         plug.bind(("127.0.0.1", 0))
@@ -362,6 +406,68 @@ def test_settings_and_activity_can_be_read(node: RunningNode) -> None:
     assert isinstance(calls, list)
     assert calls[0]["tool"] == "device.info"
     assert calls[0]["outcome"] == "ok"
+
+
+def test_prompts_are_served_for_the_commands_that_can_work(node: RunningNode) -> None:
+    def get(name: str, **arguments: str) -> Any:
+        params = {"name": name, "arguments": arguments}
+        return send(node.address, "POST", rpc("prompts/get", params), **node.bearer).json
+
+    listed = send(node.address, "POST", rpc("prompts/list"), **node.bearer).json["result"]["prompts"]
+    names = {prompt["name"] for prompt in listed}
+
+    assert {"machine_capabilities", "run_on_machine"} <= names
+    assert "look_at_screen" not in names  # there is no screen here
+    text = get("machine_capabilities")["result"]["messages"][0]["content"]["text"]
+    assert "- system.run (" in text
+    assert "screen.snapshot" in text
+    assert "does not work: " in text
+    task = get("run_on_machine", task="count {files}")["result"]["messages"][0]["content"]["text"]
+    assert task.startswith("Do this on this machine: count {files}\n")
+    assert get("run_on_machine")["error"] == {
+        "code": -32602,
+        "message": "the prompt run_on_machine needs the argument task",
+    }
+    assert get("run_on_machine", task="x" * 10_001)["error"]["code"] == -32602
+    assert "not available" in get("look_at_screen")["error"]["message"]
+    assert get("no_such")["error"] == {"code": -32602, "message": "Unknown prompt: no_such"}
+
+
+LIVE_SETTINGS = {
+    "locationFixed": {"latitude": 1.5, "longitude": 2.5},
+    "cameraSource": "lavfi:testsrc2=size=64x48",
+    "capabilities": {"location": True, "camera": True, "tts": True},
+    "ttsProvider": "elevenlabs",
+    "elevenlabsVoice": "voice",
+    "canvasBrowser": "/nowhere/chromium",
+}
+
+
+def test_an_edited_settings_file_counts_while_a_stdio_server_runs(tmp_path: Path) -> None:
+    env = {"OPENCLAW_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with process(OPENCLAW, "node", "--stdio", env=env, **pipes) as child:
+
+        def answer(method: str, **params: object) -> Any:
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(rpc(method, params)).encode() + b"\n")
+            while "id" not in (message := json.loads(read_line(child, WAIT))):
+                pass  # a notification
+            return message["result"]
+
+        answer("initialize", protocolVersion="2025-11-25", capabilities={})
+        before = {tool["name"] for tool in answer("tools/list")["tools"]}
+        (tmp_path / "node.json").write_text(json.dumps(LIVE_SETTINGS))
+        end = time.monotonic() + WAIT
+        while "location.get" not in (after := {tool["name"] for tool in answer("tools/list")["tools"]}):
+            assert time.monotonic() < end, "the settings are not read again"
+        assert before.isdisjoint({"location.get", "camera.snap"})
+        assert {"location.get", "camera.snap"} <= after
+        assert not any(name.startswith("canvas.") for name in after)
+        assert answer("tools/call", name="location.get")["structuredContent"]["latitude"] == 1.5
+        cameras = answer("tools/call", name="camera.list")["structuredContent"]["cameras"]
+        assert [camera["deviceId"] for camera in cameras] == ["lavfi:testsrc2=size=64x48"]
+        assert answer("tools/call", name="tts.status")["structuredContent"]["configuredProvider"] == "elevenlabs"
 
 
 def test_the_stdio_server_serves_the_same_tools(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from mcp_types import ElicitResult
 
 from openclaw_mcp.core.errors import ToolDenied
 from openclaw_mcp.node.consent import CONSENTS_FILE, BadConsents, ConsentStore
-from openclaw_mcp.node.questions import PromptRouter
+from openclaw_mcp.node.questions import PromptAnswer, PromptRouter, UserQuestion, make_question
+from openclaw_mcp.node.terminal_questions import TerminalPrompter, watch_questions
 from tests.programs import need
 from tests.running import OPENCLAW, process, read_line, stdio_server
 from tests.web_client import Answer, rpc, send
@@ -135,6 +136,55 @@ def test_a_person_who_leaves_the_terminal_has_not_answered_yes(node: RunningNode
         until(screen, b"[n]o")
 
     assert "no person answered" in calling.text
+
+
+def test_a_question_in_the_first_moment_of_a_node_waits_for_the_terminal_that_is_open(tmp_path: Path) -> None:
+    (tmp_path / "exec-policy.json").write_text(ASK)
+    with terminal(tmp_path) as screen, running_node(tmp_path) as node:
+        calling = Calling(node, "expr", "1", "+", "1")
+        until(screen, b"[n]o")
+        type_(screen, "y")
+        assert json.loads(calling.text)["stdout"] == "2\n"
+
+
+class Elsewhere:
+    """Another way to a person, who never answers there."""
+
+    keeps_questions = False
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def is_available(self) -> bool:
+        return True
+
+    async def ask(self, question: UserQuestion) -> PromptAnswer | None:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_a_terminal_opened_after_the_question_shows_it_and_one_after_that_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        prompter, elsewhere = TerminalPrompter(tmp_path), Elsewhere()
+        router = PromptRouter([elsewhere, prompter], seconds=lambda: WAIT, ask_in_client=lambda: False)
+        question = make_question("exec", title="?", detail="ls", why="w", asker="a", always=False)
+        async with prompter.listen():
+            asking = asyncio.ensure_future(router.ask(call("system.run"), question, how_to_allow=""))
+            await elsewhere.asked.wait()
+            for last in (False, True):
+                async with watch_questions(prompter.path) as watcher:
+                    shown = await anext(aiter(watcher.messages()))
+                    assert shown["question"]["detail"] == "ls"
+                    if last:
+                        watcher.answer(shown["question"]["id"], "once")
+                        assert await asking == "once"
+
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT):
+            await test()
+
+    asyncio.run(bounded())
 
 
 def test_the_socket_of_a_killed_node_is_swept_by_the_next_and_a_living_ones_stays(tmp_path: Path) -> None:

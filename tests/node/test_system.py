@@ -40,6 +40,8 @@ class Person:
         self.answer = answer
         self.asked: list[UserQuestion] = []
 
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

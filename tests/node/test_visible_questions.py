@@ -44,6 +44,8 @@ class Person:
     def __init__(self) -> None:
         self.asked: list[UserQuestion] = []
 
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

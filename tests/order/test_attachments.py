@@ -51,16 +51,16 @@ def test_files_reach_the_model_as_words(tmp_path: Path, place: str) -> None:
     files = [
         item(pdf("The answer is 41", "and so on"), "application/pdf", filename="../../etc/report.pdf"),
         item(b"<h1>News</h1><script>alert(1)</script>", "text/html", filename="page.html"),
-        item(b"a;b\n1;2", "text/csv", filename="C:\\tables\\t.csv"),
-        item(b'{"a": [1]}', "application/json"),
-        item(b"# Title", "text/markdown", filename="notes.md"),
+        item("a;b\nZoë;2".encode("latin-1"), "text/csv", filename="C:\\tables\\t.csv"),
+        item(b"{a: [1], /* so far */}", "application/json"),
+        item("# Title \u2013 one".encode("utf-16"), "text/markdown", filename="notes.md"),
     ]
     words = received(place, tmp_path, "Read these", files=files)
 
     assert words.startswith("Read these\n\n")
     for name, text in (
-        ("report.pdf", "The answer is 41"), ("page.html", "# News"), ("t.csv", "a;b\n1;2"),
-        ("file-4.json", '{"a": [1]}'), ("notes.md", "# Title"),
+        ("report.pdf", "The answer is 41"), ("page.html", "# News"), ("t.csv", "a;b\nZoë;2"),
+        ("file-4.json", "{a: [1], /* so far */}"), ("notes.md", "# Title \u2013 one"),
     ):  # fmt: skip
         assert f'name="{name}"' in words
         assert text in words
@@ -130,14 +130,15 @@ def test_verbose_tells_on_stderr_what_becomes_of_an_order_but_not_what_it_says(t
 
     assert [json.loads(answer)["id"] for answer in result.stdout.splitlines()] == [1]
     assert "an order of 9 characters, with image/png of 40 bytes" in result.stderr
-    assert "carried out by the agent in this process" in result.stderr
+    assert "the agent in this process carries out the orders" in result.stderr
     assert "tool order_openclaw" in result.stderr
     assert "swordfish" not in result.stderr
 
 
-def test_without_it_an_order_leaves_nothing_on_stderr(tmp_path: Path) -> None:
+def test_without_it_an_order_leaves_on_stderr_which_agent_carries_it_out_and_nothing_else(tmp_path: Path) -> None:
     with server(tmp_path) as one:
         text_of(order(one, "hello"))
         assert one.hang_up() == 0
         assert one.child.stderr is not None
-        assert one.child.stderr.read() == b""
+        (line,) = one.child.stderr.read().decode().splitlines()
+        assert line.startswith("openclaw mcp-server: no gateway runs at ")

@@ -46,7 +46,7 @@ BAD: dict[str, tuple[Json, str]] = {
     "the wrong list": ({"files": [GOOD]}, "files[0]: image/png belongs into `images`; send it there"),
     "no text": (
         {"files": [item(b"a\0b", "text/plain")]},
-        "files[0]: the data is not text/plain in UTF-8; send it under",
+        "files[0]: the data is not text/plain in UTF-8, UTF-16 with a byte order mark, or Latin-1; send it under",
     ),
     "no JSON": ({"files": [item(b"{", "application/json")]}, "files[0]: the data is not application/json; send it"),
     "eleven images": ({"images": [GOOD] * 11}, "at most 10 images can go with one order, and this one has 11"),

@@ -141,7 +141,7 @@ def test_nothing_of_the_token_or_of_what_is_said_is_logged_however_much_is(folde
                 assert child.stderr is not None
                 logged = child.stderr.read().decode()
             token = gateway.token.strip()
-    assert "orders: sent to the gateway" in logged
+    assert "orders go to the gateway at ws://" in logged
     for secret in ("the question", "the answer", token[-8:], token[:8]):
         assert secret not in logged
 

@@ -98,9 +98,24 @@ def test_bytes_that_are_something_else_are_refused(mime_type: str) -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"nul \0 inside"])
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"nul \0 inside", b"\xff\xfe\x00\xd8", b"caf\xe9 \x01", PNG])
 def test_text_is_text(data: bytes) -> None:
-    assert "not text/plain in UTF-8" in refused(files=[item(data, "text/plain")])
+    reason = "files[0]: the data is not text/plain in UTF-8, UTF-16 with a byte order mark, or Latin-1; send it under"
+    assert refused(files=[item(data, "text/plain")]).startswith(reason)
+
+
+@pytest.mark.parametrize("mime_type", ["text/plain", "text/csv", "application/json"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1", "cp1252"])
+def test_text_of_the_common_encodings_is_taken(mime_type: str, encoding: str) -> None:
+    data = '{"name": "Zoë"}'.encode(encoding)
+    (one,) = read_attachments(files=[item(data, mime_type)])
+    assert one.data == data
+
+
+def test_json_with_comments_and_trailing_commas_is_taken() -> None:
+    data = b"{ // settings\n  size: 1,\n}\n"
+    (one,) = read_attachments(files=[item(data, "application/json", filename="tsconfig.json")])
+    assert one.data == data
 
 
 @pytest.mark.parametrize("mime_type", ["image/bmp", "image/svg+xml", "application/x-msdownload", "", "image/*"])

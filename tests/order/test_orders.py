@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from openclaw_mcp.core.agent import AgentEvent
 from openclaw_mcp.core.errors import OpenClawError
 from openclaw_mcp.core.gateway_port import GatewayEventHandler
 from openclaw_mcp.core.model import Json
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.mcp.server.server import McpServer, McpServerInfo
 from openclaw_mcp.net.gateway_client import remote_run
+from openclaw_mcp.order.approvals import OrderEvent
 from openclaw_mcp.order.conversation import AgentOrder, run_remote_order
 from openclaw_mcp.order.order_tool import ErrorTextToolbox, OrderTools
+from openclaw_mcp.order.running_order import SuspendedOrders
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.registry import ToolRegistry
 from tests.conversation import Conversation
@@ -68,10 +69,10 @@ def final(text: str, *blocks: Json) -> tuple[str, Json]:
 
 
 def served(script: Script) -> Conversation:
-    async def run(order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+    async def run(order: AgentOrder) -> AsyncGenerator[OrderEvent, None]:
         return run_remote_order(script, order)
 
-    toolbox = ToolDispatcher(ToolRegistry({"order": OrderTools(run)}))
+    toolbox = ToolDispatcher(ToolRegistry({"order": OrderTools(run, SuspendedOrders())}))
     return Conversation(McpServer(McpServerInfo(name="order", version="1"), ErrorTextToolbox(toolbox)), stateless=False)
 
 
@@ -98,6 +99,32 @@ def test_parts_said_before_and_after_a_tool_are_both_in_the_answer() -> None:
     tool = ("agent", {"stream": "tool", "data": {"phase": "start", "name": "ls", "toolCallId": "1"}})
 
     assert answer(delta("Looking."), tool, delta("Found it."), final("Found it.")) == "Looking.\n\nFound it."
+
+
+def tool_result(*texts: str, name: str = "ls") -> tuple[str, Json]:
+    blocks = [{"type": "text", "text": text} for text in texts]
+    data = {"phase": "result", "name": name, "toolCallId": "1", "result": {"content": blocks}}
+    return "agent", {"stream": "tool", "data": data}
+
+
+def test_what_tools_said_is_part_of_the_answer_in_its_place_and_once() -> None:
+    listing = tool_result("a.txt\nb.txt")
+    assert answer(listing, final("Two files.")) == "a.txt\nb.txt\n\nTwo files."
+    assert answer(listing, listing, final("They are:\n\na.txt\nb.txt")) == "They are:\n\na.txt\nb.txt"
+    assert answer(tool_result("b.txt"), final("b.txt")) == "b.txt"
+
+
+def test_an_answer_that_also_is_a_line_of_a_tools_result_is_said_all_the_same() -> None:
+    assert answer(tool_result("1\n42\n3"), final("42")) == "1\n42\n3\n\n42"
+
+
+def test_too_much_of_tools_is_left_out_and_named_and_the_answer_stays() -> None:
+    result = ordered(Script(tool_result("x" * 600_000), tool_result("y" * 600_000, name="cat"), final("done")))
+    texts = [block["text"] for block in result["content"]]
+    assert texts[0] == "x" * 600_000 + "\n\ndone"
+    assert (
+        texts[1] == "Left out of this answer: what cat said (600000 characters; tools may say 1000000 in one answer)."
+    )
 
 
 def test_a_text_that_was_rewritten_is_said_as_rewritten() -> None:

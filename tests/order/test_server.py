@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from openclaw_mcp import __version__
 from tests.running import OPENCLAW, StdioServer, http_server, process, read_line
-from tests.web_client import rpc, send
+from tests.web_client import META, rpc, send
 
 NOBODY = "1"
 """A port nothing listens on: the agent stays in the process."""
@@ -199,7 +199,11 @@ def test_the_version_and_help_are_reported() -> None:
 
 def test_an_unknown_session_is_no_resource(tmp_path: Path) -> None:
     with server(tmp_path) as one:
-        assert one.ask("resources/read", {"uri": "openclaw://sessions/none"})["error"]["code"] == -32002
+        for uri in ("openclaw://sessions/none", "file:///etc/hostname"):
+            error = one.ask("resources/read", {"uri": uri})["error"]
+            assert (error["code"], error["data"]) == (-32002, {"uri": uri})
+            error = one.ask("resources/read", {"uri": uri, "_meta": META})["error"]
+            assert (error["code"], error["data"]) == (-32602, {"uri": uri})
 
 
 def test_half_a_character_is_refused_and_the_order_named(tmp_path: Path) -> None:

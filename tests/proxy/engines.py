@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,13 +78,14 @@ def redis(one_redis: Redis) -> Redis:
 
 
 @pytest.fixture(params=["memory", "redis", "across"])
-def proxies(request: pytest.FixtureRequest) -> Start:
-    """Starts a proxy with the settings given."""
+def proxies(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Starts a proxy with the settings given; one in memory has a file for its sessions, as most have."""
     url = "" if request.param == "memory" else request.getfixturevalue("redis").url
+    file = "" if url else str(tmp_path / "sessions.sqlite")
 
     @contextlib.asynccontextmanager
     async def start(**fields: Any) -> AsyncIterator[Proxy]:
-        settings = ProxySettings(**{"audit": "off", "redis_url": url, **fields})
+        settings = ProxySettings(**{"audit": "off", "redis_url": url, "sessions_file": file, **fields})
         async with proxy(settings) as running:
             if request.param != "across":
                 yield running

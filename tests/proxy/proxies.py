@@ -114,6 +114,7 @@ class App:
         self.cancelled: asyncio.Queue[str] = asyncio.Queue()
         self.errors: asyncio.Queue[Json] = asyncio.Queue()
         self.others: asyncio.Queue[Json] = asyncio.Queue()
+        self.pings: asyncio.Queue[Json] = asyncio.Queue()
         self.answers_pings = True
         self.answer: Callable[[Json], Awaitable[None]] = self._echo
 
@@ -136,10 +137,18 @@ class App:
                 case "error":
                     self.errors.put_nowait(frame)
                 case "ping":
+                    self.pings.put_nowait(frame)
                     if self.answers_pings:
                         await self.say(type="pong")
                 case _:
                     self.others.put_nowait(frame)
+
+    def freeze(self) -> None:
+        """Read nothing any more, so that not even a ping of the WebSocket itself is answered."""
+        self.socket.transport.pause_reading()
+
+    def thaw(self) -> None:
+        self.socket.transport.resume_reading()
 
     async def say(self, **frame: Any) -> None:
         await self.socket.send(json.dumps(frame))

@@ -53,7 +53,7 @@ class _Checked(_Failing):
 def test_a_bridge_that_can_not_be_checked_is_closed_and_the_others_are_checked_on() -> None:
     async def main() -> None:
         limits = SessionLimits(10, 10)
-        async with MemoryEngine(ttl=60, limits=limits, ping=0.02) as engine:
+        async with MemoryEngine(ttl=60, limits=limits, ping=0.02, max_tools=10) as engine:
             failing, checked = _Failing(), _Checked()
             sessions = cast("dict[str, Any]", engine.sessions)
             sessions["a"] = SimpleNamespace(bridge=failing, last_used=0.0)

@@ -141,7 +141,7 @@ def test_a_second_bridge_at_another_instance_is_refused_while_the_first_answers(
             id = (await first.create())["mcpSessionId"]
             async with first.app(id) as app:
                 assert (await second.refused(id))[0] == 4409
-                app.answers_pings = False
+                app.freeze()
                 async with second.app(id):
                     assert (await first.call(id))["isError"] is False
             async with first.app(id):
@@ -169,7 +169,7 @@ def test_a_session_deleted_at_one_instance_is_gone_at_all(redis: Redis) -> None:
                 waiting = asyncio.create_task(first.call(id, "hold"))
                 await app.holding()
                 await first.send("DELETE", f"/v1/chat/sessions/{id}")
-                assert "the session was deleted" in text_of(await soon(waiting))
+                assert "The session was unregistered" in text_of(await soon(waiting))
                 await soon(app.socket.wait_closed())
                 assert app.socket.close_code == 4410
             assert (await second.send("POST", f"/v1/mcp/{id}", {})).status == 404

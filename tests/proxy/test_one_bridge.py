@@ -25,6 +25,8 @@ class Wire:
         self.backlog_bytes = 0
         self.bytes_delivered = 0
         self.is_text = True
+        self.alive = True
+        self.pings = 0
         self.reading = False
         self.listener: WebSocketListener | None = None
 
@@ -33,6 +35,9 @@ class Wire:
 
     def send(self, message: bytes) -> None:
         self.sent.append(json.loads(message))
+
+    def ping(self) -> None:
+        self.pings += 1
 
     def close(self, code: int, reason: str) -> None:
         self.closed.append((code, reason))
@@ -372,9 +377,20 @@ def test_new_tools_are_given_up_with_the_bridge() -> None:
 # ---- life ------------------------------------------------------------------------------------------------------------
 
 ENDS: list[tuple[str, Callable[[Bridge], None], str, list[tuple[int, str]]]] = [
-    ("it goes", lambda bridge: bridge.on_close(1000, "bye"), "the app has gone", []),
-    ("it says too much", lambda bridge: bridge.on_close(1009, ""), "the app said more than 200 bytes at once", []),
-    ("it is let go", lambda bridge: bridge.close(4410, "deleted"), "deleted", [(4410, "deleted")]),
+    ("it goes", lambda bridge: bridge.on_close(1000, "bye"), "Bridge is not connected: the app has gone", []),
+    (
+        "it says too much",
+        lambda bridge: bridge.on_close(1009, ""),
+        "Bridge is not connected: the app said more than 200 bytes at once",
+        [],
+    ),
+    ("it is let go", lambda bridge: bridge.close(4408, "gone"), "Bridge is not connected: gone", [(4408, "gone")]),
+    (
+        "its session is deleted",
+        lambda bridge: bridge.close(4410, "deleted"),
+        "The session was unregistered: the tools of this app are no longer offered here",
+        [(4410, "deleted")],
+    ),
 ]
 
 
@@ -390,7 +406,7 @@ def test_when_an_app_is_gone_every_call_fails_with_the_reason(
         calls = [await app.call() for _ in range(2)]
         end(app.bridge)
         for call in calls:
-            with pytest.raises(ToolUnavailable, match=f"^Bridge is not connected: {reason}$"):
+            with pytest.raises(ToolUnavailable, match=f"^{reason}$"):
                 await call
         await running
         app.bridge.close(4409, "again")
@@ -435,6 +451,22 @@ def test_a_silent_app_is_pinged_once_and_let_go_after_as_long_again() -> None:
             app.bridge.check_liveness(received + later)
         assert (app.types(), app.wire.closed) == (["ping", "ping"], [])
         app.bridge.check_liveness(received + 41)
+        assert app.wire.closed == [(4408, "the app gave no sign of life")]
+
+    within(scenario)
+
+
+def test_an_app_that_answers_the_websockets_own_ping_is_kept() -> None:
+    async def scenario() -> None:
+        app = App()
+        received = app.loop.time()
+        for later in (21, 62, 103):
+            app.bridge.check_liveness(received + later)
+            app.wire.alive = True  # a pong has come
+            app.bridge.check_liveness(received + later + 5)
+        assert (app.wire.pings, app.types(), app.wire.closed) == (3, ["ping"] * 3, [])
+        app.bridge.check_liveness(received + 150)
+        app.bridge.check_liveness(received + 191)
         assert app.wire.closed == [(4408, "the app gave no sign of life")]
 
     within(scenario)

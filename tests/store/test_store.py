@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from openclaw_mcp.core.errors import OpenClawError, StoreDamaged, StoreFull
+from openclaw_mcp.core.errors import OpenClawError, StoreDamaged, StoreError, StoreFull
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import (
     ConfigChange,
@@ -395,3 +395,26 @@ def test_an_error_of_the_database_repeats_nothing_that_was_written(tmp_path: Pat
 
     assert "nowhere" in message
     assert "my words" not in message
+
+
+def test_nothing_is_acknowledged_by_a_store_whose_file_was_removed(tmp_path: Path) -> None:
+    """SQLite goes on writing into a file without a name, which is gone with the process."""
+
+    async def main() -> None:
+        path = tmp_path / "state" / "openclaw.sqlite"
+        async with open_store(str(path)) as store:
+            sessions = SqlSessionRepository(store)
+            await sessions.create(new("before"))
+            path.rename(tmp_path / "away")
+            with pytest.raises(StoreError, match="was moved away or removed"):
+                await sessions.create(new("lost"))
+            path.touch()
+            with pytest.raises(StoreError, match="was moved away or removed"):
+                await sessions.create(new("lost"))
+            path.unlink()
+            (tmp_path / "away").rename(path)
+            await sessions.create(new("after"))
+            found = [await sessions.get(f"agent:main:{name}") is not None for name in ("before", "lost", "after")]
+            assert found == [True, False, True]
+
+    asyncio.run(main())

@@ -259,3 +259,17 @@ def test_own_tools_offer_what_they_are_judged_by() -> None:
     specs = (MESSAGE, next(spec for spec in SPECS if spec.name == "gateway"))
     assert all(set(spec.input_schema["properties"]["action"]["enum"]) == set(spec.actions) for spec in specs)
     assert set(CRON["properties"]["action"]["enum"]) == set(TOOLS_BY_ACTION["cron"])
+
+
+def test_a_tool_whose_own_work_was_cancelled_is_an_error_and_not_the_end_of_its_caller() -> None:
+    async def cancelled(call: ToolCall) -> ToolResult:
+        shared: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        shared.cancel()
+        return await shared
+
+    records: list[AuditRecord] = []
+    dispatcher = ToolDispatcher(ToolRegistry({"a": Tools(read=cancelled)}), audit=records.append)
+
+    with pytest.raises(ToolUnavailable, match="read was stopped: what it waited for has ended"):
+        asyncio.run(dispatcher.call(order("read")))
+    assert records[0].outcome == ToolUnavailable.code

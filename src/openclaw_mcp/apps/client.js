@@ -16,7 +16,7 @@ const FIRST_CONNECTION = 15_000; // ms `open` tries to get through before it say
 const ANSWER_WAIT = 15_000; // ms the proxy may take to answer one request
 const DIAL_WAIT = 10_000; // ms one attempt at a bridge may take until its first frame
 const FIRST_PAUSE = 250; // ms before the first redial; doubles up to the longest
-const LONGEST_PAUSE = 15_000; // ms; a proxy that comes back is found again within this
+const LONGEST_PAUSE = 5_000; // ms; a proxy that comes back is found again within this
 const STEADY = 10_000; // ms a bridge must have lived for the pauses to start small again
 const LONGEST_RETRY = 60_000; // ms; a longer Retry-After is not believed
 const SILENCE = 30_000; // ms without a frame before we ask for a sign of life, and from there to giving up
@@ -27,9 +27,12 @@ const CHUNK = 0x8000; // bytes turned into characters in one go; more overflows 
 
 const ELSEWHERE = new Set([404, 405]); // what other servers say to a request for a session
 const LATER = new Set([408, 425, 429, 500, 502, 503, 504]);
-const FINAL = new Map([[4401, "the app token is wrong"], [4403, "this page's origin is not admitted"]]);
+const FINAL = new Map([[4401, "the app token is wrong"], [4403, "this page's origin or secret is not admitted"]]);
+const SERVICE_RESTART = 1012;
 const NO_SESSION = 4404;
 const SESSION_DELETED = 4410;
+const LEAST_SECRET = 32; // characters; the session's id is a digest of it
+const MOST_SECRET = 256;
 const PING = '{"type":"ping"}';
 const PONG = '{"type":"pong"}';
 const BLOCK = Symbol("content block");
@@ -117,8 +120,8 @@ class Call {
 }
 
 /**
- * An app's tools, lent from `open` to `close`. Events: `session` (its `detail` is the Session: the first, and a new one
- * with a new `mcpUrl` after the proxy forgot the old), `connected`, `disconnected` and `failed` (`detail` says why).
+ * An app's tools, lent from `open` to `close`. Events: `session` (its `detail` is the Session, and another one should the
+ * proxy give one), `connected`, `disconnected` and `failed` (`detail` says why).
  */
 export class AppTools extends EventTarget {
   /** @type {Map<string, {described: Json, handler: Handler}>} */ #tools = new Map();
@@ -130,29 +133,41 @@ export class AppTools extends EventTarget {
   #lending = false;
   #running = 0;
   #changed = false;
+  /** @type {Session | null} */ #last = null;
+  #pause = FIRST_PAUSE;
   #trouble = "no attempt was made";
   #base;
   #token;
+  #secret;
   #about;
   #atOnce;
 
   /**
    * @param {string} url where the proxy is, like http://127.0.0.1:8000
-   * @param {{token?: string, device?: string, about?: Json, atOnce?: number}} [options] `about` is registered beside
-   *   the tools (`device_name`, `app_version`, `chat_id`, …); `atOnce` bounds the calls that run at the same time
+   * @param {{token?: string, device?: string, about?: Json, secret?: string, atOnce?: number}} [options] `about` is
+   *   registered beside the tools (`device_name`, `app_version`, `chat_id`, …); `secret` decides the session's `mcpUrl`:
+   *   it is the same however often the proxy starts again, and with a secret that the app keeps however often the app
+   *   does; `atOnce` bounds the calls that run at the same time
    */
-  constructor(url, { token = "", device, about = {}, atOnce = AT_ONCE } = {}) {
+  constructor(url, { token = "", device, about = {}, secret = randomSecret(), atOnce = AT_ONCE } = {}) {
     super();
     if (!isAddress(url)) {
       const shown = String(url).includes("@") ? "an address with a password in it" : `"${url}"`;
       throw new TypeError(`${shown} is no address of a proxy; give one like http://127.0.0.1:8000`);
     }
+    if (typeof WebSocket === "undefined") {
+      throw new TypeError("there is no WebSocket here; use a browser, or Node 22 or newer");
+    }
     if (!isSendable(token)) {
       throw new TypeError("the app token has a line break or a character no header can carry; give one of ASCII");
+    }
+    if (!isSendable(secret) || secret.length < LEAST_SECRET || secret.length > MOST_SECRET) {
+      throw new TypeError(`the session's secret must be ${LEAST_SECRET} to ${MOST_SECRET} characters of ASCII`);
     }
     if (!(atOnce >= 1)) throw new TypeError(`atOnce is ${atOnce}; at least one call must be able to run`);
     this.#base = url.replace(/\/+$/, "");
     this.#token = token;
+    this.#secret = secret;
     this.#about = device ? { ...about, device_id: device } : about;
     this.#atOnce = atOnce;
   }
@@ -180,7 +195,7 @@ export class AppTools extends EventTarget {
 
   /** The present session, whose `mcpUrl` is what an MCP client needs; null before the first. */
   get session() {
-    return this.#session;
+    return this.#session ?? this.#last; // still ours while the proxy, which lost it, is asked again
   }
 
   /**
@@ -249,7 +264,7 @@ export class AppTools extends EventTarget {
 
   /** @param {AbortSignal} signal */
   async #lend(signal) {
-    let pause = FIRST_PAUSE;
+    this.#pause = FIRST_PAUSE;
     while (!signal.aborted) {
       const began = Date.now();
       let wait = 0;
@@ -262,37 +277,59 @@ export class AppTools extends EventTarget {
       }
       if (signal.aborted) break;
       this.#tell("disconnected", this.#trouble);
-      if (Date.now() - began > STEADY) pause = FIRST_PAUSE;
+      if (Date.now() - began > STEADY) this.#pause = FIRST_PAUSE;
       // Spread out, so that a thousand pages do not all come back in the moment a proxy does.
-      await sleep(Math.max(wait, pause * (0.5 + Math.random() / 2)), signal);
-      pause = Math.min(2 * pause, LONGEST_PAUSE);
+      await sleep(Math.max(wait, this.#pause * (0.5 + Math.random() / 2)), signal);
+      this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
     }
   }
 
   /** One bridge from dialling to its end, and why it ended. @param {AbortSignal} signal */
   async #attempt(signal) {
-    if (!this.#session) {
-      this.#changed = false;
-      const asked = this.#ask("POST", "", { ...this.#about, tools: this.#described() }, signal);
-      const made = await asked.catch((error) => {
-        if (error instanceof ProxyRefused && ELSEWHERE.has(error.status)) return /** @type {Json} */ ({});
-        throw error;
-      });
-      const id = made.mcpSessionId;
-      if (typeof id !== "string" || !id) throw new ProxyRefused(`what answers at ${this.#base} is no app-tool proxy; give the address of one`);
-      this.#session = { id, mcpUrl: made.mcp_url ?? `${this.#base}/v1/mcp/${id}` };
-      this.#tell("session", this.#session);
-    } else if (this.#changed) {
+    if (this.#session) {
+      const reason = await this.#resume(this.#session, signal);
+      if (this.#session || signal.aborted) return reason;
+    }
+    // At once also when the proxy has just said that it has no such session: that is an answer, not a failure.
+    return this.#useBridge(await this.#register(signal), signal);
+  }
+
+  /** A bridge of the session that there was; forgotten when the proxy does not have it any more. @param {Session} session @param {AbortSignal} signal */
+  async #resume(session, signal) {
+    if (this.#changed) {
       try {
-        await this.#putTools(this.#session);
+        await this.#putTools(session);
       } catch (error) {
         if (!(error instanceof ProxyRefused) || error.status !== 404) throw error;
         this.#session = null;
         return error.message;
       }
     }
-    const { code, reason } = await this.#holdBridge(this.#session, signal);
+    return this.#useBridge(session, signal);
+  }
+
+  /** @param {AbortSignal} signal @returns {Promise<Session>} */
+  async #register(signal) {
+    this.#changed = false;
+    const asked = this.#ask("POST", "", { ...this.#about, tools: this.#described() }, signal);
+    const made = await asked.catch((error) => {
+      if (error instanceof ProxyRefused && ELSEWHERE.has(error.status)) return /** @type {Json} */ ({});
+      throw error;
+    });
+    const id = made.mcpSessionId;
+    if (typeof id !== "string" || !id) throw new ProxyRefused(`what answers at ${this.#base} is no app-tool proxy; give the address of one`);
+    const session = (this.#session = { id, mcpUrl: made.mcp_url ?? `${this.#base}/v1/mcp/${id}` });
+    const isNew = session.mcpUrl !== this.#last?.mcpUrl;
+    this.#last = session;
+    if (isNew) this.#tell("session", session);
+    return session;
+  }
+
+  /** @param {Session} session @param {AbortSignal} signal */
+  async #useBridge(session, signal) {
+    const { code, reason } = await this.#holdBridge(session, signal);
     if (FINAL.has(code)) throw new ProxyRefused(`the proxy refused the bridge: ${FINAL.get(code)} (${reason})`, code);
+    if (code === SERVICE_RESTART) this.#pause = FIRST_PAUSE; // it comes back soon, whatever was before
     if (code === NO_SESSION || code === SESSION_DELETED) this.#session = null;
     if (code === SESSION_DELETED && !signal.aborted) {
       throw new SessionDeleted("the session was deleted at the proxy; register again only if you are asked to");
@@ -303,8 +340,9 @@ export class AppTools extends EventTarget {
   /** @param {Session} session @param {AbortSignal} signal @returns {Promise<{code: number, reason: string}>} */
   #holdBridge(session, signal) {
     return new Promise((resolve) => {
-      // A browser can't put a header on a WebSocket, so the token travels as a subprotocol.
-      const offered = ["openclaw-bridge", ...(this.#token ? [`bearer.${base64url(this.#token)}`] : [])];
+      // A browser can't put a header on a WebSocket, so token and secret travel as subprotocols.
+      const offered = ["openclaw-bridge", `secret.${base64url(this.#secret)}`];
+      if (this.#token) offered.push(`bearer.${base64url(this.#token)}`);
       const socket = new WebSocket(`ws${this.#base.slice(4)}/v1/chat/sessions/${session.id}/bridge`, offered);
       let heard = false;
       let asked = false;
@@ -347,7 +385,7 @@ export class AppTools extends EventTarget {
 
   async #forget() {
     const session = this.#session;
-    this.#session = null;
+    this.#session = this.#last = null;
     this.#dropCalls();
     if (!session) return;
     // One that stays behind for want of a proxy expires by itself.
@@ -375,6 +413,7 @@ export class AppTools extends EventTarget {
     const headers = { Accept: "application/json" };
     if (body) headers["Content-Type"] = "application/json";
     if (this.#token) headers.Authorization = `Bearer ${this.#token}`;
+    if (body) headers["OpenClaw-Session-Secret"] = this.#secret;
     const both = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_WAIT)]);
     let answer;
     try {
@@ -494,6 +533,8 @@ function isSendable(token) {
   }
 }
 
+const randomSecret = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
+
 /** The tool as it is registered. @param {Tool} tool @returns {Json} */
 function described({ parameters, inputSchema, outputSchema, ...rest }) {
   /** @type {Json} */
@@ -551,9 +592,9 @@ function base64(data) {
   return btoa(characters);
 }
 
-/** @param {string} words */
+/** @param {string | Uint8Array} words */
 const base64url = (words) =>
-  base64(new TextEncoder().encode(words)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+  base64(typeof words === "string" ? new TextEncoder().encode(words) : words).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 
 /** @param {AbortSignal} signal @returns {Promise<never>} */
 const aborted = (signal) =>

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import random
+import secrets
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +28,7 @@ from ..core.errors import BadRequest, OpenClawError, ToolError, ToolNotFound
 from ..core.model import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from ..net.tasks import Tasks
 from ..net.write_coalescing import coalesce_writes
-from ..protocol.bridge import BAD_TOKEN, DEFAULT_URL, FORBIDDEN, NO_SESSION, SESSION_DELETED
+from ..protocol.bridge import BAD_TOKEN, DEFAULT_URL, FORBIDDEN, NO_SESSION, SERVICE_RESTART, SESSION_DELETED
 from . import function_schema
 from .calls import PING, Call, CallRunner
 from .connection import BridgeConnection
@@ -56,13 +57,16 @@ __all__ = [
 FIRST_CONNECTION: Final = 15.0  # seconds `async with` tries to get through before it fails
 DIAL_WAIT: Final = 10.0  # seconds one attempt at a bridge may take
 FIRST_PAUSE: Final = 0.25  # seconds before the first redial; doubles up to the longest
-MAX_PAUSE: Final = 15.0  # a proxy that comes back is found again within this
+MAX_PAUSE: Final = 5.0  # a proxy that comes back is found again within this
 STABLE_AFTER: Final = 10.0  # seconds a bridge must have lived for the pauses to start small again
 DELETE_WAIT: Final = 3.0  # seconds leaving may take to delete the session
 MAX_FRAME_BYTES: Final = 16 << 20  # bytes of one call; the proxy takes bodies of 4 MiB by default
 DEFAULT_CONCURRENCY: Final = 32  # calls that run at the same time by default
 
-FATAL_CLOSE_CODES: Final = {BAD_TOKEN: "the app token is wrong", FORBIDDEN: "this origin or host is not admitted"}
+FATAL_CLOSE_CODES: Final = {
+    BAD_TOKEN: "the app token is wrong",
+    FORBIDDEN: "this origin, host or secret is not admitted",
+}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -95,27 +99,35 @@ class AppTools:
         token: str | None = None,
         device: str | None = None,
         about: dict[str, Any] | None = None,
+        secret: str | None = None,
         at_once: int = DEFAULT_CONCURRENCY,
         on_session: Callable[[Session], None] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`url` and `token` default to OPENCLAW_PROXY_SERVER_URL and OPENCLAW_PROXY_APP_TOKEN.
 
-        `about` is registered beside the tools (`device_name`, `app_version`, `chat_id`, …). `on_session` gets every
-        session made: the first, and a new one, with a new `mcp_url`, after the proxy lost the old.
+        `about` is registered beside the tools (`device_name`, `app_version`, `chat_id`, …). The `secret` decides the
+        session's `mcp_url`: it is the same however often the proxy starts again, and with a secret that the app keeps
+        (`secrets.token_hex(32)`) however often the app does. `on_session` gets the session, and another one should the
+        proxy give one.
         """
         if at_once < 1:
             raise BadRequest(f"at_once is {at_once}; at least one call must be able to run")
         url = url or os.environ.get("OPENCLAW_PROXY_SERVER_URL") or DEFAULT_URL
         token = os.environ.get("OPENCLAW_PROXY_APP_TOKEN", "") if token is None else token
-        self._proxy = ProxyApiClient(url, token=token, tls=tls)
+        secret = secrets.token_hex(32) if secret is None else secret
+        self._proxy = ProxyApiClient(url, token=token, secret=secret, tls=tls)
         self._about = {**(about or {}), **({"device_id": device} if device else {})}
         self._on_session = on_session
         self._tools: dict[str, FunctionTool] = {}
         self._tools_changed = False
         self._at_once = at_once
         self._session: Session | None = None
+        self._last_session: Session | None = None
+        """The last that was registered: still ours while the proxy, which lost it, is asked again."""
         self._run: _Run | None = None
+        self._pause = FIRST_PAUSE
+        self._is_lost = False
         self._last_error = "no attempt was made"
 
     # ---- tools ----
@@ -167,9 +179,10 @@ class AppTools:
     @property
     def session(self) -> Session:
         """The present session, whose `mcp_url` is what an MCP client needs."""
-        if self._session is None:
+        session = self._session or self._last_session
+        if session is None:
             raise ProxyUnreachable("there is no session yet; use this inside `async with`")
-        return self._session
+        return session
 
     async def __aenter__(self) -> Self:
         """Return once calls can arrive. Raises ProxyRefused, ProxyUnreachable."""
@@ -234,7 +247,7 @@ class AppTools:
     async def _hold_bridge(self, calls: CallRunner, ready: "asyncio.Future[None]") -> None:
         """Register, hold the bridge, and come back when it breaks, until cancelled or refused for good."""
         clock = asyncio.get_running_loop().time
-        pause = FIRST_PAUSE
+        self._pause = FIRST_PAUSE
         try:
             while True:
                 began, wait = clock(), 0.0
@@ -243,10 +256,11 @@ class AppTools:
                 except ProxyUnreachable as exc:
                     self._last_error, wait = str(exc), exc.retry_after
                 if clock() - began > STABLE_AFTER:
-                    pause = FIRST_PAUSE
+                    self._pause = FIRST_PAUSE
                 # Spread out, so that a thousand apps do not all come back in the moment a proxy does.
-                wait = max(wait, random.uniform(0.5, 1.0) * pause)  # noqa: S311  not a secret
-                pause = min(2 * pause, MAX_PAUSE)
+                wait = max(wait, random.uniform(0.5, 1.0) * self._pause)  # noqa: S311  not a secret
+                self._pause = min(2 * self._pause, MAX_PAUSE)
+                self._is_lost = True
                 logger.warning("app bridge: lost (%s), next attempt in %.1f s", self._last_error, wait)
                 await asyncio.sleep(wait)
         finally:
@@ -255,25 +269,43 @@ class AppTools:
 
     async def _connect_once(self, calls: CallRunner, ready: "asyncio.Future[None]") -> str:
         """One bridge from its opening to its end, and why it ended."""
-        if self._session is None:
-            self._tools_changed = False
-            self._session = await self._proxy.register({**self._about, "tools": self._tool_definitions()})
-            if self._on_session is not None:
-                self._on_session(self._session)
-        elif self._tools_changed:
+        if self._session is not None:
+            reason = await self._resume(self._session, calls, ready)
+            if self._session is not None:
+                return reason
+        # At once also when the proxy has just said that it has no such session: that is an answer, not a failure.
+        session = await self._register()
+        return await self._run_bridge(session, calls, ready)
+
+    async def _resume(self, session: Session, calls: CallRunner, ready: "asyncio.Future[None]") -> str:
+        """A bridge of the session that there was; it is forgotten when the proxy does not have it any more."""
+        if self._tools_changed:
             try:
-                await self._put_tools(self._session)
+                await self._put_tools(session)
             except ProxyRefused as exc:
                 if exc.status != 404:
                     raise
                 self._session = None
                 return str(exc)
-        return await self._run_bridge(self._session, calls, ready)
+        return await self._run_bridge(session, calls, ready)
+
+    async def _register(self) -> Session:
+        self._tools_changed = False
+        session = await self._proxy.register({**self._about, "tools": self._tool_definitions()})
+        self._session = session
+        is_new = session != self._last_session
+        self._last_session = session
+        if is_new and self._on_session is not None:
+            self._on_session(session)
+        return session
 
     async def _run_bridge(self, session: Session, calls: CallRunner, ready: "asyncio.Future[None]") -> str:
         def on_message(message: bytes, socket: BridgeConnection) -> None:
             if not ready.done():
                 ready.set_result(None)
+            if self._is_lost:
+                self._is_lost = False
+                logger.warning("app bridge: connected again")  # as loud as the loss
             calls.handle_frame(message, socket)
 
         opening = connect(
@@ -302,7 +334,8 @@ class AppTools:
         except InvalidStatus as exc:
             raise self._proxy.error_for_status(exc.response.status_code) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as exc:
-            raise ProxyUnreachable(f"the bridge can't be opened: {exc or type(exc).__name__}") from None
+            reason = "connection refused" if isinstance(exc, ConnectionRefusedError) else exc or type(exc).__name__
+            raise ProxyUnreachable(f"the bridge can't be opened: {reason}") from None
 
     def _handle_close(self, code: int, reason: str) -> str:
         if code in FATAL_CLOSE_CODES:
@@ -312,11 +345,13 @@ class AppTools:
             raise SessionDeleted("the session was deleted at the proxy; register again only if you are asked to")
         if code == NO_SESSION:
             self._session = None
+        elif code == SERVICE_RESTART:  # it comes back soon, whatever was before
+            self._pause = FIRST_PAUSE
         return f"closed with {code}, {reason}"
 
     async def _delete_session(self) -> None:
         """Delete the session; one that stays behind because no proxy answers expires by itself."""
-        session, self._session = self._session, None
+        session, self._session, self._last_session = self._session, None, None
         if session is None:
             return
         try:

@@ -13,7 +13,16 @@ from ..core.numbers import parse_whole_number
 from ..net.http_client.address import InvalidAddress, is_header_value, parse_address
 from ..net.http_client.client import CannotReach, HttpClient, system_tls_context
 from ..net.http_client.connection import HttpError
-from ..protocol.bridge import DEFAULT_URL, SESSIONS_PATH, bridge_url, mcp_url, session_path
+from ..protocol.bridge import (
+    DEFAULT_URL,
+    MAX_SECRET_LENGTH,
+    MIN_SECRET_LENGTH,
+    SECRET_HEADER,
+    SESSIONS_PATH,
+    bridge_url,
+    mcp_url,
+    session_path,
+)
 
 RESPONSE_WAIT: Final = 15.0  # seconds without a byte of a response before the proxy counts as away
 MAX_CONNECTIONS: Final = 4  # requests at once; an app makes one at a time
@@ -61,16 +70,22 @@ class _Answer(Struct):
 
 
 class ProxyApiClient:
-    """One proxy and one credential."""
+    """One proxy, one credential, and the secret of the app's session there."""
 
-    def __init__(self, url: str, *, token: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, *, token: str, secret: str, tls: ssl.SSLContext | None) -> None:
         if not _is_proxy_url(url):
             shown = "an address with a password in it" if "@" in url else repr(url)
             raise BadRequest(f"{shown} is no address of a proxy; give one like {DEFAULT_URL}")
         if not is_header_value(token):
             raise BadRequest("the app token has a line break or a character no header can carry; give one of ASCII")
+        if not is_header_value(secret) or not MIN_SECRET_LENGTH <= len(secret) <= MAX_SECRET_LENGTH:
+            raise BadRequest(
+                f"the session's secret must be {MIN_SECRET_LENGTH} to {MAX_SECRET_LENGTH} characters of ASCII; "
+                "make one with secrets.token_hex(32)"
+            )
         self._base_url = url.rstrip("/")
-        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        self.headers = {**authorization, SECRET_HEADER: secret}
         self.tls = tls if url.startswith("https") else None
         # No connection is kept: requests are rare, and an app may run in one event loop after another.
         self._http = HttpClient(

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ..core.claw_methods import MESSAGE_ACTIONS
+from ..core.claw_methods import MESSAGE_ACTIONS, recorded_tool
 from ..core.effects import SentMessage
 from ..core.errors import ToolError
 from ..core.lenient import read_struct
@@ -109,7 +109,7 @@ class MessageAction:
         sent = read_struct(answer, _Receipt)
         inner = read_struct(sent.payload, _Receipt)
         return SentMessage(
-            tool=self._tool,
+            tool=recorded_tool(self._tool),
             provider=sent.channel or inner.channel or self.channel,
             account=sent.account_id or inner.account_id or self.account or None,
             to=sent.to or inner.to or self.target or None,

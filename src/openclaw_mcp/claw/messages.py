@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from msgspec.structs import replace
-
+from ..core.claw_methods import recorded_tool
 from ..core.effects import SentMessage
 from ..core.errors import OpenClawError, ToolArguments, ToolError
 from ..core.model import Json
@@ -18,7 +17,7 @@ async def _send(context: ClawContext, arguments: MessageArguments) -> Any:
     media, message = arguments.media.strip() or None, arguments.message
     if media is None:
         require_text("message", message)
-    act = MessageAction(context, "message_send", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send", arguments, arguments.target)
     params = {"message": message, "replyTo": arguments.reply_to_id, **await files.file_parameters(context, media)}
     return await act.send(params, text=message, media=media)
 
@@ -36,14 +35,14 @@ async def _thread_reply(context: ClawContext, arguments: MessageArguments) -> An
 
 async def _send_attachment(context: ClawContext, arguments: MessageArguments) -> Any:
     file, caption = require_text("file", arguments.file).strip(), arguments.caption
-    act = MessageAction(context, "message_send_attachment", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send_attachment", arguments, arguments.target)
     params = {"message": caption, "caption": caption, **await files.file_parameters(context, file)}
     return await act.send(params, text=caption, media=file)
 
 
 async def _send_with_effect(context: ClawContext, arguments: MessageArguments) -> Any:
     message = require_text("message", arguments.message)
-    act = MessageAction(context, "message_send_with_effect", arguments, require_text("target", arguments.target))
+    act = MessageAction(context, "message_send_with_effect", arguments, arguments.target)
     effect = require_text("effectId", arguments.effect_id)
     return await act.send({"message": message, "effectId": effect, "effect": effect}, text=message)
 
@@ -78,7 +77,8 @@ async def _broadcast_at_once(
     try:
         answer = await action.perform({"targets": targets, "message": message})
     except OutcomeUnknown:
-        context.effects.record_uncertain([SentMessage(tool="message_broadcast", to=to, text=message) for to in targets])
+        tool = recorded_tool("message_broadcast")
+        context.effects.record_uncertain([SentMessage(tool=tool, to=to, text=message) for to in targets])
         raise
     payload = answer.get("payload") if isinstance(answer, dict) else None
     found = (payload if isinstance(payload, dict) else answer).get("results")
@@ -98,10 +98,9 @@ async def _send_one(context: ClawContext, action: MessageAction, message: str) -
         answer = await action.perform({"message": message})
     except OpenClawError as exc:
         if isinstance(exc, OutcomeUnknown):
-            context.effects.record_uncertain([replace(action.make_record({}, message, None), tool="message_broadcast")])
+            context.effects.record_uncertain([action.make_record({}, message, None)])
         return {**where, "ok": False, "error": str(exc)}
-    sent = replace(action.make_record(answer, message, None), tool="message_broadcast")
-    return context.record_messages([sent], {**where, "ok": True, "result": answer})
+    return context.record_messages([action.make_record(answer, message, None)], {**where, "ok": True, "result": answer})
 
 
 # ---- existing messages -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -25,21 +26,25 @@ from ..protocol.gateway_frames import EventFrame
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.policy import Policy, PolicyDecision
 from ..tools.registry import ToolRegistry
+from .further_tools import FurtherTools
 from .settings import ClawSettings
 from .tool_context import CALL_TIMEOUT, ClawContext, GatewayOffer, OutcomeUnknown
 from .toolbox import ClawToolbox, ClawTools
 
 SERVER_NAME: Final = "remoteclaw"
+FURTHER_SOURCE: Final = "gateway"
+"""The source of the tools besides the 29."""
 FIRST_LIST_TIMEOUT: Final = 3.0  # seconds the first list waits for the gateway's answer which tools this session has
 RECONNECT_TIMEOUT: Final = 45.0  # seconds a gateway that was there gets to come back: a real one takes half of that
 RECONNECT_INTERVAL: Final = 0.25  # seconds between two attempts to reach a gateway that is coming back
+LocateGateway = Callable[[], tuple[str, Credentials]]
 UNADVERTISED_METHODS: Final = frozenset({"sessions.resolve"})
 
 
 class ClawGatewayClient:
     """A `ClawGateway` over the network. One connection, dialled by the first call."""
 
-    def __init__(self, settings: ClawSettings) -> None:
+    def __init__(self, settings: ClawSettings, locate: LocateGateway | None = None) -> None:
         client_info = ClientInfo(
             id="gateway-client", mode="backend", version=__version__, platform=sys.platform, display_name="mcp-server"
         )
@@ -54,6 +59,7 @@ class ClawGatewayClient:
             ClientProfile(client=client_info, scopes=(READ, WRITE, ADMIN)),
             credentials=Credentials(token=settings.token),
             headers=session_headers(address),
+            locate=locate,
         )
         self.offered: Signal[GatewayOffer] = Signal()
         self._stack = AsyncExitStack()
@@ -70,12 +76,6 @@ class ClawGatewayClient:
     async def methods(self) -> frozenset[str]:
         await self._connect()
         return self._methods
-
-    async def wait_for_tools(self) -> None:
-        """Give the gateway a moment to announce its tools; without an answer the list stays as it is."""
-        with suppress(ToolUnavailable, TimeoutError):
-            async with asyncio.timeout(FIRST_LIST_TIMEOUT):
-                await self._connect()
 
     async def call(self, method: str, params: Json, *, within: float = CALL_TIMEOUT, repeatable: bool = False) -> Any:
         await self._connect()
@@ -128,11 +128,21 @@ class ClawGatewayClient:
 
 
 class ClawServer:
-    """Everything behind `remoteclaw-mcp-server`. `allowed_tools` are those the environment gives this run."""
+    """Everything behind `remoteclaw-mcp-server`."""
 
-    def __init__(self, settings: ClawSettings, allowed_tools: frozenset[str]) -> None:
+    def __init__(
+        self,
+        settings: ClawSettings,
+        allowed_tools: frozenset[str],
+        further_tools: frozenset[str] | None = None,
+        *,
+        locate: LocateGateway | None = None,
+    ) -> None:
+        """`allowed_tools` are those of the 29 that the environment gives this run, `further_tools` its others; None:
+        every other tool that the gateway has for it. `locate` gives the gateway's address and token before each dial;
+        without it, those of the settings are used."""
         self._effects = EffectsFile(settings.effects_file, provider=settings.channel, account=settings.account)
-        self._gateway = ClawGatewayClient(settings)
+        self._gateway = ClawGatewayClient(settings, locate)
         context = ClawContext(
             self._gateway,
             settings,
@@ -141,14 +151,26 @@ class ClawServer:
             is_local=is_local_gateway(settings.url),
         )
         tools = ClawTools(context)
-        dispatcher = ToolDispatcher(ToolRegistry({"claw": tools}), policy=_allowlist_policy(allowed_tools, tools))
-        # A grant's tools came with the environment; which tools the gateway's own token opens, the gateway answers.
-        before_list = None if is_grant_token(settings.token) else self._gateway.wait_for_tools
+        self._further = FurtherTools(self._gateway)
+        dispatcher = ToolDispatcher(
+            ToolRegistry({"claw": tools, FURTHER_SOURCE: self._further}),
+            policy=_allowlist_policy(allowed_tools, further_tools, tools),
+        )
+        # Of a grant's tools, the environment lists the 29. The gateway lists all others, and those of its own token.
+        before_list = None if is_grant_token(settings.token) and not further_tools else self._wait_for_tools
         info = McpServerInfo(name=SERVER_NAME, version=__version__, title="RemoteClaw gateway tools")
         self.toolbox = ClawToolbox(dispatcher, before_list=before_list)
         self.mcp = McpServer(info, self.toolbox)
 
+    async def _wait_for_tools(self) -> None:
+        """Give the gateway a moment to announce its tools; without an answer the list stays as it is."""
+        with suppress(ToolUnavailable, TimeoutError):
+            async with asyncio.timeout(FIRST_LIST_TIMEOUT):
+                await self._gateway.methods()
+                await self._further.wait_until_known()
+
     async def aclose(self) -> None:
+        await self._further.aclose()
         await self._gateway.aclose()
         self._effects.close()
 
@@ -173,11 +195,12 @@ def local_file_access(settings: ClawSettings) -> FileAccess:
     )
 
 
-def _allowlist_policy(allowed_tools: frozenset[str], tools: ClawTools) -> Policy:
+def _allowlist_policy(allowed: frozenset[str], further: frozenset[str] | None, tools: ClawTools) -> Policy:
     """The tools the environment lists, as far as the gateway has and grants them once that is known."""
 
     def decide(caller: Caller, source: str, spec: ToolSpec) -> PolicyDecision:
-        if spec.name not in allowed_tools:
+        listed = further if source == FURTHER_SOURCE else allowed
+        if listed is not None and spec.name not in listed:
             return PolicyDecision(False, f"{spec.name} is not among the tools this run was given")
         refusal = tools.refusal_reason(spec.name)
         return PolicyDecision(True, "this run has it") if refusal is None else PolicyDecision(False, refusal)

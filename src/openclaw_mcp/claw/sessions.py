@@ -143,13 +143,13 @@ async def _last_reply_text(context: ClawContext, key: str) -> str:
 
 async def _spawn(context: ClawContext, arguments: SessionArguments) -> Any:
     task = require_text("prompt", arguments.prompt)
+    _check_result_channel(context, arguments.channel)
     if "sessions.spawn" not in await context.gateway.methods():
         return await _create_child_session(context, arguments, task)
     params = {
         "task": task,
         "sessionKey": context.settings.session_key,
         "agentId": arguments.agent_id,
-        "channel": arguments.channel,
         "label": arguments.label,
         "model": arguments.model,
         "thinking": arguments.thinking,
@@ -161,6 +161,17 @@ async def _spawn(context: ClawContext, arguments: SessionArguments) -> Any:
     if isinstance(child, dict) and child.get("status") in ("forbidden", "error"):
         raise ToolError(f"no sub-agent was started: {child.get('error') or child['status']}")
     return child
+
+
+def _check_result_channel(context: ClawContext, channel: str) -> None:
+    """Raises ToolArguments for another channel than this conversation's: there is nowhere else a result would go."""
+    own = context.settings.channel
+    if channel.strip().lower() not in ("", own.lower()):
+        here = f"this conversation is on {own}" if own else "this run has no channel"
+        raise ToolArguments(
+            f"a sub-agent's result comes to this session, and {here}; leave `channel` out, and send the result on with "
+            "message_send"
+        )
 
 
 async def _create_child_session(context: ClawContext, arguments: SessionArguments, task: str) -> Any:

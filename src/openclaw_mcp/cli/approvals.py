@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from ..core.approvals import describe_place
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..core.rpc import APPROVALS
@@ -251,7 +252,9 @@ class _GatewayQuestions:
 
 def _question_from_request(approval: Json) -> Json:
     request = approval["request"]
-    where = f"node {request['nodeId'][:12]}" if request.get("nodeId") else str(request.get("host") or "the gateway")
+    where = describe_place(
+        node_name=request.get("nodeName"), node_id=request.get("nodeId"), host=str(request.get("host") or "")
+    )
     return {
         "id": approval["id"],
         "title": "May this command run?",

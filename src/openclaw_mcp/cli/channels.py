@@ -11,7 +11,7 @@ from ..core.model import Json
 from ..core.rpc import RpcError
 from .commands import repeat_options
 from .gateway_connection import add_connection_options, connect_from_options, read_reply
-from .report import format_time, print_json
+from .report import as_row, format_time, print_json
 
 
 class AccountStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     elif method == "channels.pairing.list":
         _show_pairing(read_reply(answer, PairingList))
     elif method == "channels.pairing.approve":
-        print(f"{answer['sender']} may write on {answer['channel']} now.")
+        print(as_row(f"{answer['sender']} may write on {answer['channel']} now."))
     elif method == "channels.pairing.remove":
         print("Removed." if answer["removed"] else "No sender of that id was approved.")
     else:
@@ -120,16 +120,16 @@ def _show_status(status: ChannelsStatus) -> None:
     for name in status.channel_order:
         for row in status.channel_accounts[name]:
             error = f"  {row.last_error}" if row.last_error else ""
-            print(f"{name:10} {row.account_id:12} {row.state:8}{error}")
+            print(as_row(f"{name:10} {row.account_id:12} {row.state:8}{error}"))
     for issue in status.status_issues:
-        print(f"{issue.channel:10} {issue.account_id:12} broken    {issue.message}")
+        print(as_row(f"{issue.channel:10} {issue.account_id:12} broken    {issue.message}"))
 
 
 def _show_pairing(senders: PairingList) -> None:
     for row in senders.requests:
         at = format_time(row.at).replace(" ", "T")
-        print(f"waits  {row.channel:10} {row.code}  {row.sender}  {row.name or ''}  {at}")
+        print(as_row(f"waits  {row.channel:10} {row.code}  {row.sender}  {row.name or ''}  {at}"))
     for row in senders.approved:
-        print(f"in     {row.channel:10} {'':8}  {row.sender}  {row.name or ''}")
+        print(as_row(f"in     {row.channel:10} {'':8}  {row.sender}  {row.name or ''}"))
     if not senders.requests and not senders.approved:
         print("No sender waits, and none was approved by pairing.")

@@ -18,9 +18,10 @@ from ..core.numbers import parse_whole_number
 COMMANDS = {
     "up": "start every surface on this machine",
     "down": "stop the surfaces that up started",
+    "restart": "stop them and start them again on the same ports",
     "status": "show which surfaces run here and whether they answer",
     "doctor": "check this installation and print a remedy for each problem",
-    "sessions": "list the sessions",
+    "sessions": "list the sessions, show one, or search their messages",
     "logs": "print the log; -f follows it",
     "demo": "call each of the four surfaces and print the answers",
     "connect": "add our surfaces to an MCP client's settings",
@@ -105,7 +106,9 @@ def run(args: list[str]) -> int:
     try:
         status: int = module.run(options)
     except OpenClawError as exc:
-        print(f"openclaw {name}: {exc}", file=sys.stderr)
+        from .report import printable  # here for start-up: only a failure needs it
+
+        print(f"openclaw {name}: {printable(str(exc))}", file=sys.stderr)  # it may be the text of another program
         return FAILED
     except BrokenPipeError:  # the reader of our output closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

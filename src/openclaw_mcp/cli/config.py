@@ -10,18 +10,19 @@ import msgspec
 
 from ..config import merge, parsing, redaction
 from ..config.file import ConfigFile, Snapshot, invalid_config_error
-from ..config.schema import ConfigSchema
+from ..config.schema import NO_EFFECT, ConfigSchema
 from ..core.errors import BadRequest
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.state_dir import state_dir
 from .commands import repeat_options
+from .config_effect import describe_effect
 from .report import print_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
-    verbs = parser.add_subparsers(dest="verb", metavar="get|set|validate|schema", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="get|set|unset|validate|schema", required=True)
     get = verbs.add_parser("get", help="print the config, or one part of it; secrets are hidden")
     get.add_argument("path", nargs="?", help="such as gateway.port")
     get.add_argument("--defaults", action="store_true", help="fill in what is not set")
@@ -29,6 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("path", help="such as gateway.port")
     change.add_argument("value", nargs="?", help="JSON5, or plain text; - reads it from stdin")
     change.add_argument("--unset", action="store_true", help="remove it")
+    unset = verbs.add_parser("unset", help="remove one value, so that its default applies")
+    unset.add_argument("path", help="such as gateway.port")
+    unset.set_defaults(value=None, unset=True)
     validate = verbs.add_parser("validate", help="check the config, or another file")
     validate.add_argument("file", nargs="?", type=Path)
     validate.add_argument("--json", action="store_true", help="print {valid, issues, warnings}")
@@ -49,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
         return _get(file, options)
     if options.verb == "set":
         return _set(file, options)
+    if options.verb == "unset":
+        return _unset(file, options)
     return _validate(file, options)
 
 
@@ -88,9 +94,21 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
     _, after = file.change(edit)
     kind = file.schema.reload_kind(steps)
     verb = "removed from" if options.unset else "set in"
-    effect = "restart the gateway to apply it" if kind == "restart" else "a running gateway applies it within a second"
+    unused = [issue["path"] for issue in file.schema.find_unused(after.parsed)]
+    has_effect = not any(f"{options.path}.".startswith(f"{path}.") for path in unused)
+    effect = describe_effect(after.path.parent, after, kind) if has_effect else NO_EFFECT
     print(f"{options.path} {verb} {after.path}; {effect}")
+    for path in unused:
+        if path.startswith(f"{options.path}."):
+            print(f"{path}: {NO_EFFECT}", file=sys.stderr)
     return 0
+
+
+def _unset(file: ConfigFile, options: argparse.Namespace) -> int:
+    if parsing.value_at(file.read().parsed, _parse_path(options.path)) is None:
+        print(f"openclaw config: {options.path} is not set in {file.path}", file=sys.stderr)
+        return 1
+    return _set(file, options)
 
 
 def _validate(file: ConfigFile, options: argparse.Namespace) -> int:

@@ -6,23 +6,22 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from sysconfig import get_path
 from typing import Final
 
 from ..connect.changes import SettingsEdit, SettingsEditor
 from ..connect.clients import ALIASES, CLIENTS, SupportedClient
 from ..connect.entries import ClientEntry, HttpClientEntry, StdioClientEntry
 from ..core.errors import OpenClawError
-from ..core.numbers import parse_whole_number
-from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import state_dir, state_dir_path
-from ..node import settings as node_settings
 from ..node.token import TOKEN_FILE as NODE_TOKEN_FILE
 from ..node.token import TokenFile
 from ..protocol.bridge import DEFAULT_URL
 from ..proxy import settings as proxy_settings
 from . import run_state
 from .gateway import ensure_token_file, token_file_path
-from .gateway_connection import find_gateway_url, gateway_port
+from .locations import find_gateway, find_node_url, find_proxy_url, port_from_env, port_from_state
+from .report import printable
 
 SURFACES: Final = ("node", "order", "tools", "proxy")
 ENTRY_NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "openclaw-tools", "proxy": "openclaw-app"}
@@ -30,6 +29,16 @@ ENTRY_NAMES: Final = {"node": "openclaw-node", "order": "openclaw", "tools": "op
 NODE_OFF_HINT: Final = (
     f"the node's MCP server is {run_state.OFF_LABEL}; set enableMcpServer to true there, or leave --http out"
 )
+DESKTOP_VARIABLES: Final = (
+    "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS", "PULSE_SERVER", "PIPEWIRE_REMOTE", "PIPEWIRE_RUNTIME_DIR",
+)  # fmt: skip
+"""What the node's screen, canvas, notifications and sound need of a desktop session: a client may start programs with
+hardly any environment."""
+PROGRAM_ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
+    "node": ("node", "--stdio"), "order": ("mcp-server",), "tools": (), "proxy": ("proxy", "--stdio"),
+}  # fmt: skip
+"""How the program of each surface is started; the proxy's is followed by the app's session."""
 DIFF_CONTEXT: Final = 2  # lines around a change in the diff
 
 
@@ -103,7 +112,7 @@ def _ensure_tokens(surfaces: list[str], folder: Path, *, http: bool) -> None:
     """Create the token files that the entries name."""
     if "node" in surfaces and http:
         TokenFile(folder).ensure()
-    if "tools" in surfaces:
+    if "tools" in surfaces and http:  # a program finds the one that the gateway makes
         ensure_token_file(folder)
 
 
@@ -123,7 +132,7 @@ def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
     name = str(change.file)
     gone = "(removed)" if change.new is None else name
     for line in difflib.unified_diff(old, new, name, gone, n=DIFF_CONTEXT):
-        print(line.removesuffix("\n"))  # the last line of a file may have no end of its own
+        print(printable(line.removesuffix("\n")))  # the last line of a file may have no end of its own
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -136,7 +145,7 @@ def confirm_change(change: SettingsEdit, *, yes: bool) -> bool:
 
 
 def _select_surfaces(options: argparse.Namespace, folder: Path) -> list[str]:
-    named, off = bool(options.session or options.device), options.http and not _node_url(folder)
+    named, off = bool(options.session or options.device), options.http and not find_node_url(folder)
     if options.surface == "all":
         left_out = {
             **({} if named else {"proxy": "it belongs to an app's session; name it with --session or --device"}),
@@ -156,28 +165,31 @@ def _select_surfaces(options: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def _program_entry(surface: str, options: argparse.Namespace, folder: Path) -> StdioClientEntry:
-    name, env = ENTRY_NAMES[surface], _state_env(options, folder)
+    name, env, args = ENTRY_NAMES[surface], _state_env(options, folder), PROGRAM_ARGUMENTS[surface]
     match surface:
         case "node":
-            return StdioClientEntry(name=name, command=script_path("openclaw"), args=("node", "--stdio"), env=env)
+            env |= {variable: os.environ[variable] for variable in DESKTOP_VARIABLES if os.environ.get(variable)}
+            return StdioClientEntry(name=name, command=script_path("openclaw"), args=args, env=env)
         case "order":
-            env |= _gateway_env(folder)
-            return StdioClientEntry(name=name, command=script_path("openclaw"), args=("mcp-server",), env=env)
+            env |= _named_gateway(folder)
+            return StdioClientEntry(name=name, command=script_path("openclaw"), args=args, env=env)
         case "proxy":
             which = ("--session", options.session) if options.session else ("--device", options.device)
-            url = _proxy_url(proxy_settings.read_settings(), folder)
+            url = proxy_settings.read_settings().server_url.rstrip("/")
             there = () if url == DEFAULT_URL else ("--proxy-base-url", url)
-            return StdioClientEntry(
-                name=name, command=script_path("openclaw"), args=("proxy", "--stdio", *which, *there), env=env
-            )
+            return StdioClientEntry(name=name, command=script_path("openclaw"), args=(*args, *which, *there), env=env)
     tools = {
-        "REMOTECLAW_GATEWAY_URL": _gateway_url("ws", folder),
-        **({"REMOTECLAW_GATEWAY_TOKEN_FILE": str(file)} if (file := token_file_path(folder)) else {}),
+        "REMOTECLAW_STATE_DIR": str(folder),
+        **_named_gateway(folder),
         "REMOTECLAW_SESSION_KEY": "main",
-        "REMOTECLAW_SIDE_EFFECTS_FILE": str(folder / f"side-effects-{options.client.id}.ndjson"),
+        "REMOTECLAW_SIDE_EFFECTS_FILE": str(side_effects_file(folder, options.client.id)),
         "REMOTECLAW_SENDER_IS_OWNER": "true",
     }
-    return StdioClientEntry(name=name, command=script_path("remoteclaw-mcp-server"), env=tools)
+    return StdioClientEntry(name=name, command=script_path("remoteclaw-mcp-server"), args=args, env=tools)
+
+
+def side_effects_file(folder: Path, client: str) -> Path:
+    return folder / f"side-effects-{client}.ndjson"
 
 
 def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> HttpClientEntry:
@@ -185,7 +197,7 @@ def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> Http
     match surface:
         case "node":
             return HttpClientEntry(
-                name=name, url=_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
+                name=name, url=find_node_url(folder), token_env="OPENCLAW_NODE_TOKEN",  # noqa: S106 - a variable's name
                 token_file=folder / NODE_TOKEN_FILE,
             )  # fmt: skip
         case "tools":
@@ -197,40 +209,21 @@ def _http_entry(surface: str, options: argparse.Namespace, folder: Path) -> Http
         raise UsageError("an address is of one session: give --session ID")
     proxy = proxy_settings.read_settings()
     token = "OPENCLAW_PROXY_OPENCLAW_TOKEN" if proxy.mcp_token else ""
-    return HttpClientEntry(name=name, url=f"{_proxy_url(proxy, folder)}/v1/mcp/{options.session}", token_env=token)
+    return HttpClientEntry(name=name, url=f"{find_proxy_url(folder, proxy)}/v1/mcp/{options.session}", token_env=token)
 
 
 def _gateway_url(scheme: str, folder: Path) -> str:
-    url = find_gateway_url(folder)
+    url = find_gateway(folder).url
     return url.replace("ws", scheme, 1) if url.startswith("ws") else url.replace("http", scheme, 1)
 
 
-def _node_url(folder: Path) -> str:
-    """Its present address, else its configured one; empty while it is switched off."""
-    up = run_state.read(folder)
-    if up is not None:
-        return up.surface("node").address
-    settings = node_settings.load_settings(folder / node_settings.SETTINGS_FILE)
-    number = parse_whole_number(os.environ.get("OPENCLAW_MCP_PORT", ""))
-    port = settings.mcp_port if number is None else number
-    return f"http://127.0.0.1:{port}/" if settings.enable_mcp_server else ""
-
-
-def _proxy_url(settings: proxy_settings.ProxySettings, folder: Path) -> str:
-    """The address in the settings, else the present one, else the default."""
-    up = run_state.read(folder)
-    if up is not None and settings.server_url == DEFAULT_URL:
-        return up.surface("proxy").address
-    return settings.server_url.rstrip("/")
-
-
-def _gateway_env(folder: Path) -> dict[str, str]:
-    """Empty when the gateway is at the default address."""
-    named = os.environ.get("OPENCLAW_GATEWAY_URL")
-    if named:
-        return {"OPENCLAW_GATEWAY_URL": named}
-    number = gateway_port(folder)
-    return {} if number == DEFAULT_GATEWAY_PORT else {"OPENCLAW_GATEWAY_PORT": str(number)}
+def _named_gateway(folder: Path) -> dict[str, str]:
+    """What the environment says of the gateway's address. Where the gateway of `openclaw up` is, a program finds out
+    when it starts, so that no port in a client's settings can become wrong."""
+    if url := os.environ.get("OPENCLAW_GATEWAY_URL"):
+        return {"OPENCLAW_GATEWAY_URL": url}
+    port = port_from_env()
+    return {} if port in (None, port_from_state(folder)) else {"OPENCLAW_GATEWAY_PORT": str(port)}
 
 
 def _state_env(options: argparse.Namespace, folder: Path) -> dict[str, str]:
@@ -241,8 +234,10 @@ def _state_env(options: argparse.Namespace, folder: Path) -> dict[str, str]:
 
 def script_path(name: str) -> str:
     """The full path: programs started from a desktop rarely have a shell's PATH."""
-    beside = Path(sys.argv[0]).resolve().with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name) or name
+    # Beside this program; under `python -m`, beside that Python, whose link in an environment must not be followed.
+    folders = (Path(sys.argv[0]).resolve().parent, Path(sys.executable).absolute().parent, get_path("scripts"))
+    found = (path for folder in folders if (path := Path(folder, name)).is_file())
+    return str(next(found, shutil.which(name) or name))
 
 
 def _token_hint(entry: HttpClientEntry) -> str:

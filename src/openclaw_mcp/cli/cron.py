@@ -33,6 +33,9 @@ from .report import print_json
 ANSWER_TIMEOUT: Final = 60.0  # seconds for an answer
 POLL_INTERVAL: Final = 0.5  # seconds between two checks of a run that is waited for
 MAX_RUN_WAIT: Final = 3600.0
+AT_HELP: Final = (
+    'once: 18:00, "tomorrow 9am", "in 20 minutes" (in --tz, else your zone); 2027-01-31T09:00 (in --tz, else UTC)'
+)
 ALIASES: Final = {"create": "add", "ls": "list", "show": "get", "remove": "rm", "delete": "rm"}
 
 
@@ -71,14 +74,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _job_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_argument_group("schedule (one of)")
-    when.add_argument("--at", metavar="TIME", help="once: 2027-01-31T09:00 (in --tz, else UTC), or from now: 20m")
-    when.add_argument("--every", metavar="SPAN", help="again and again: 90s, 10m, 1h30m, 2d")
+    when.add_argument("--at", metavar="TIME", help=AT_HELP)
+    when.add_argument("--every", metavar="SPAN", help='again and again: 90s, "10 minutes", 1h30m, 2d')
     when.add_argument("--cron", metavar="EXPR", help='"0 9 * * 1-5"; six fields with seconds, seven with the year')
     when.add_argument("--on-exit", metavar="COMMAND", help="once this shell command, started by the gateway, has ended")
     when.add_argument(
         "--stream-command", metavar="COMMAND", help="whenever this program, kept running, prints something"
     )
-    when.add_argument("--tz", metavar="ZONE", help="of --cron and --at, such as Europe/Vienna (default: the gateway's)")
+    when.add_argument("--tz", metavar="ZONE", help="of --cron and --at, such as Europe/Vienna")
     when.add_argument("--stagger", metavar="SPAN", help="a fixed delay within this window, of its own")
     when.add_argument("--exact", action="store_true", help="no such delay, also at the full hour")
     what = parser.add_argument_group("work (one of)")
@@ -122,7 +125,7 @@ async def _run_verb(options: argparse.Namespace) -> int:
         if verb == "run":
             return await _run_job(client, options)
         answer = await _call_verb(client, verb, options, params)
-        print_json(answer) if options.json else print(format_answer(verb, answer))
+        print_json(answer) if options.json else print(format_answer(verb, answer, zone=getattr(options, "tz", None)))
         if verb in ("add", "edit"):
             await _warn_missing_channel(client, options)
     return 0
@@ -276,21 +279,10 @@ def _argv(text: str) -> list[str]:
 
 def _parse_time(text: str, tz: str | None) -> str:
     """A time, or a duration from now, as the gateway expects it."""
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        try:
-            return to_iso(round(time.time() * 1000) + parse_duration(text))
-        except BadRequest:
-            raise BadRequest(
-                f"--at {text!r} is no time; write 2027-01-31T09:00, or a duration from now such as 20m"
-            ) from None
-    if moment.tzinfo is None:
-        # Here for start-up: only a time in a zone needs the zones.
-        from ..gateway.cron.expression import find_zone
+    # Here for start-up: only a time needs the zones.
+    from .spoken_times import parse_moment
 
-        moment = moment.replace(tzinfo=find_zone(tz) if tz else UTC)
-    return to_iso(round(moment.timestamp() * 1000))
+    return to_iso(round(parse_moment(text, tz, datetime.now(UTC)).timestamp() * 1000))
 
 
 def _payload(options: argparse.Namespace, *, adding: bool) -> Json | None:

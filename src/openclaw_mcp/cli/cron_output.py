@@ -15,7 +15,7 @@ from ..core.model import Json
 from ..gateway.cron.parsing import format_duration
 from ..gateway.cron.schedule import iterate_due
 from .gateway_connection import read_reply
-from .report import count_of
+from .report import as_row, count_of
 
 NEXT_TIMES_SHOWN: Final = 5  # of each job
 MAX_RESULT_CHARS: Final = 160  # characters of a result or an error in a line
@@ -81,7 +81,8 @@ class SchedulerStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     next_wake_at_ms: int | None = None
 
 
-def format_answer(verb: str, answer: Any) -> str:
+def format_answer(verb: str, answer: Any, *, zone: str | None = None) -> str:
+    """`zone`: the zone in which a job that has none of its own was given."""
     if verb == "rm":
         return "removed"
     if verb == "status":
@@ -97,13 +98,14 @@ def format_answer(verb: str, answer: Any) -> str:
             msgspec.structs.replace(job, delivery_preview=page.delivery_previews.get(job.id, job.delivery_preview))
             for job in page.jobs
         )
-        jobs = "\n".join(map(_format_job, listed)) or "there are no jobs; add one with openclaw cron add"
+        jobs = "\n".join(_format_job(job) for job in listed) or "there are no jobs; add one with openclaw cron add"
         more = page.total - len(page.jobs)
         return f"{jobs}\n… and {more} more; narrow them with --query" if more else jobs
-    return _format_job(read_reply(answer, JobRow))
+    return _format_job(read_reply(answer, JobRow), zone)
 
 
-def _format_job(job: JobRow) -> str:
+def _format_job(job: JobRow, zone: str | None = None) -> str:
+    zone = job.schedule.get("tz") or zone
     state = job.state
     notes = [] if job.enabled else ["disabled"]
     if state.running_at_ms:
@@ -112,14 +114,14 @@ def _format_job(job: JobRow) -> str:
         notes.append(f"last {state.last_run_status}" + (f": {state.last_error}" if state.last_error else ""))
     preview = job.delivery_preview.label
     notes += [preview] if preview and preview != "not requested" else []
-    head = f"{job.id}  {job.display_name or job.name}  ({_format_schedule(job)})"
-    return "\n".join([head + (f"  [{'; '.join(notes)}]" if notes else ""), *next_times(job)])
+    head = f"{job.id}  {job.display_name or job.name}  ({_format_schedule(job, zone)})"
+    return "\n".join([as_row(head + (f"  [{'; '.join(notes)}]" if notes else "")), *next_times(job, zone)])
 
 
-def _format_schedule(job: JobRow) -> str:
+def _format_schedule(job: JobRow, zone: str | None) -> str:
     match job.known_schedule:
         case AtSchedule(at=at):
-            return f"at {at}"
+            return f"at {_format_at(at, zone)}"
         case IntervalSchedule(every_ms=span):
             return f"every {format_duration(span)}"
         case CronSchedule(expr=expr, tz=tz):
@@ -127,8 +129,17 @@ def _format_schedule(job: JobRow) -> str:
     return f"{job.schedule.get('kind')} {job.schedule.get('command', '')}".strip()
 
 
-def next_times(job: JobRow) -> Iterable[str]:
-    """The next times, in the job's own zone: the first as the gateway has it, the others from the schedule."""
+def _format_at(at: str, zone: str | None) -> str:
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:  # another gateway's way to write it
+        return at
+    return _format_time(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000), zone)
+
+
+def next_times(job: JobRow, zone: str | None = None) -> Iterable[str]:
+    """The next times, in the job's own zone, else in `zone`, else in this machine's: the first as the gateway has it,
+    the others from the schedule."""
     first, schedule = job.state.next_run_at_ms, job.known_schedule
     if first is None or not job.enabled:
         return
@@ -137,7 +148,7 @@ def next_times(job: JobRow) -> Iterable[str]:
         with suppress(BadRequest):
             times += islice(iterate_due(schedule, first, job_id=job.id), NEXT_TIMES_SHOWN - 1)
     for due in times:
-        yield f"    {_format_time(due, job.schedule.get('tz'))}"
+        yield f"    {_format_time(due, job.schedule.get('tz') or zone)}"
 
 
 def _format_time(ms: int, tz: str | None) -> str:
@@ -155,4 +166,4 @@ def format_run(run: RunRow) -> str:
     delivery = "" if run.delivery_status == "not-requested" else f"; {run.delivery_status}"
     texts = dict.fromkeys((run.error, run.summary, run.delivery_error))
     lines = [" ".join(text.split())[:MAX_RESULT_CHARS] for text in texts if text]
-    return "\n    ".join([f"{head}  ({format_duration(run.duration_ms)}{delivery})", *lines])
+    return "\n    ".join(map(as_row, [f"{head}  ({format_duration(run.duration_ms)}{delivery})", *lines]))

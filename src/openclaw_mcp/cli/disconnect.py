@@ -3,7 +3,7 @@
 import argparse
 
 from ..connect.changes import SettingsEditor
-from ..net.state_dir import state_dir
+from ..net.state_dir import existing_state_dir
 from .connect import ENTRY_NAMES, confirm_change, settings_file
 from .connect import common_arguments as arguments
 
@@ -11,7 +11,7 @@ __all__ = ["arguments", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    editor = SettingsEditor(state_dir(options.state_dir))
+    editor = SettingsEditor(existing_state_dir(options.state_dir))
     names = None if options.surface == "all" else [ENTRY_NAMES[options.surface]]
     change = editor.disconnect(options.client, settings_file(options), names)
     if not change.is_empty and not confirm_change(change, yes=options.yes):

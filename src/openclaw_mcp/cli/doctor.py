@@ -14,7 +14,7 @@ from ..core.errors import OpenClawError
 from ..net.listening_ports import find_port_owner
 from ..net.state_dir import existing_state_dir
 from ..node.settings import DEFAULT_PORT as NODE_PORT
-from . import doctor_agents, doctor_files, run_state
+from . import doctor_agents, doctor_clients, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
 from .probe import GatewayProbe, arguments, probe_gateway
 from .proxy import DEFAULT_PORT as PROXY_PORT
@@ -41,6 +41,7 @@ def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     yield from doctor_files.check_config(snapshot)
     config = snapshot.config  # the defaults, when the file is not valid: that is reported once, above
     yield from _run_check("store", lambda: doctor_files.check_store(folder, config))
+    yield from doctor_files.check_disk(folder, config)
     gateway = asyncio.run(probe_gateway(folder, config, url=options.url, token=options.token))
     yield from _check_gateway(gateway)
     yield from _check_ports(folder)
@@ -51,7 +52,7 @@ def _examine(options: argparse.Namespace, folder: Path) -> Iterator[Finding]:
     yield from doctor_agents.check_servers(config, redacted)
     yield from _run_check("node", lambda: doctor_agents.check_node(folder))
     yield from _run_check("rules", lambda: doctor_agents.check_exec_rules(folder))
-    yield from _run_check("clients", lambda: doctor_files.check_clients(folder))
+    yield from _run_check("clients", lambda: doctor_clients.check_clients(folder))
 
 
 def _run_check(area: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -1,8 +1,10 @@
-"""The doctor on files: state directory, secrets, config, store, and what we wrote into clients' settings."""
+"""The doctor on files: state directory, secrets, config and store."""
 
 import os
+import shutil
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,9 +12,6 @@ from typing import Final
 from ..config.file import CONFIG_FILE, Snapshot
 from ..config.locations import store_location
 from ..config.schema import ConfigSchema
-from ..connect.changes import ConnectionRecord, SettingsEditor
-from ..connect.clients import CLIENTS
-from ..connect.jsonc import CannotEdit
 from ..core.config.config import Config
 from ..core.errors import OpenClawError
 from ..net.files import read_if_exists
@@ -27,6 +26,7 @@ from .store_file import open_read_only
 OTHERS_MODE: Final = stat.S_IRWXG | stat.S_IRWXO
 SECRET_FILES: Final = ("device.json", "device-tokens.json", AUDIT_KEY_FILE, CONFIG_FILE)
 """Files with secrets, beside the tokens and the store."""
+LOW_SPACE: Final = 16 << 20  # bytes: SQLite's log of changes and ours take as much before they are cut
 NO_TIME_LIMIT: Final = None  # a doctor reads the whole database, however long it takes
 
 
@@ -47,6 +47,29 @@ def check_state_dir(folder: Path) -> Iterator[Finding]:
         yield from _check_token_file(folder / name)
     for name in SECRET_FILES:
         yield from _check_permissions(folder / name)
+
+
+def check_disk(folder: Path, config: Config) -> Iterator[Finding]:
+    """Whether state can be stored: what is wrong, and nothing otherwise."""
+    where = store_location(folder, config)
+    file = None if is_url(where) else Path(where)
+    for place in dict.fromkeys(_existing_folder(path) for path in (folder, *([file.parent] if file else []))):
+        free = shutil.disk_usage(place).free
+        if free < LOW_SPACE:
+            message = f"the disk of {place} is full: {free >> 10} kB are free, and the store needs room to write"
+            yield attention("disk", message, "free some space there; nothing new can be stored until then")
+        elif sys.platform != "win32" and (files := os.statvfs(place)).f_files and not files.f_favail:
+            message = f"the disk of {place} can hold no further file: all of its {files.f_files} inodes are in use"
+            yield attention(
+                "disk", message, "remove files there; settings can't be stored, nor can it start, until then"
+            )
+    if file is not None and file.exists() and not all(os.access(path, os.W_OK) for path in (file, file.parent)):
+        remedy = "make the file and its folder writable for this user; messages and answers can't be stored until then"
+        yield attention("store", f"{file} is read-only", remedy)
+
+
+def _existing_folder(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def _check_token_file(path: Path) -> Iterator[Finding]:
@@ -133,36 +156,3 @@ def _server_schema_version(location: str) -> str | None:
     except (SQLAlchemyError, ImportError) as exc:
         shown = redact_location(location)
         raise OpenClawError(f"{shown} can't be reached ({type(exc).__name__}); is it running?") from exc
-
-
-# ---- clients ----
-
-
-def check_clients(folder: Path) -> Iterator[Finding]:
-    """Whether what `openclaw connect` wrote is still in the clients' settings."""
-    records = SettingsEditor(folder).records()
-    if not records:
-        yield note("clients", "no client was given our surfaces", "openclaw connect CLIENT does it")
-    for file, written in records.items():
-        client = CLIENTS.get(written.client)
-        title = client.title if client else written.client
-        missing = _absent_entries(Path(file), written)
-        if missing:
-            message = f"{title} no longer has {', '.join(missing)} in {file}"
-            id = written.client
-            remedy = f"openclaw connect {id} writes it again, openclaw disconnect {id} forgets it"
-            yield attention("clients", message, remedy)
-        else:
-            yield fine("clients", f"{title} has {', '.join(written.names)} ({file})")
-
-
-def _absent_entries(file: Path, record: ConnectionRecord) -> list[str]:
-    client = CLIENTS.get(record.client)
-    found = read_if_exists(file)
-    if client is None or found is None:
-        return record.names
-    text = found.decode(errors="replace")
-    try:
-        return [name for name in record.names if not client.has_server(text, name)]
-    except CannotEdit:
-        return record.names

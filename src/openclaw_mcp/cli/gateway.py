@@ -14,10 +14,12 @@ from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import TOKEN_FILE, ensure_gateway_token, state_dir, sync_token_file
 from .commands import parse_object, parse_port, repeat_options
 from .gateway_connection import (
+    LOOPBACK,
     add_gateway_options,
     connect_operator,
     hosts_from_env,
     read_config_value,
+    resolve_host,
     resolve_port,
 )
 from .logging_setup import log_to_file
@@ -25,7 +27,7 @@ from .report import print_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--host", help=f"address to listen on (default the config's gateway.bind, else {LOOPBACK})")
     text = (
         f"port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's gateway.port, {DEFAULT_GATEWAY_PORT})"
     )
@@ -64,10 +66,11 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     log_to_file(folder, verbose=options.verbose)
     number, is_restart = resolve_port(options.port, folder), False
     while True:
-        listener = listen.bind(options.host, number)
+        chosen = resolve_host(options.host, folder)
+        listener = listen.bind(chosen, number)
         host, number = listener.getsockname()[:2]
-        accepts_remote = host not in ("127.0.0.1", "::1")
-        hosts = hosts_from_env() | ({options.host} if accepts_remote else set())
+        accepts_remote = host not in (LOOPBACK, "::1")
+        hosts = hosts_from_env() | ({chosen} if accepts_remote else set())
         plan = GatewayOptions(
             folder=folder,
             token=resolve_token(folder),

@@ -1,4 +1,4 @@
-"""Commands that call a gateway: the options that name it, where it is, and the connection to it."""
+"""Commands that call a gateway or serve one: the options that name it, and the connection to it."""
 
 import argparse
 import os
@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from .. import __version__
-from ..core.errors import BadRequest, OpenClawError
-from ..core.numbers import parse_whole_number
+from ..core.errors import OpenClawError
 from ..core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT, is_local_gateway
 from ..net.gateway_client.client import GatewayClient
 from ..net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials
-from ..net.state_dir import find_gateway_token, state_dir
-from . import run_state
+from ..net.state_dir import state_dir
 from .commands import parse_port
+from .locations import find_gateway
 
 Reply = TypeVar("Reply")
+LOOPBACK: Final = "127.0.0.1"
+ALL_ADDRESSES: Final = "0.0.0.0"
 EVERY_SCOPE: Final = (READ, WRITE, ADMIN, APPROVALS, PAIRING)
 
 # ---- options ---------------------------------------------------------------------------------------------------------
@@ -42,26 +42,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
 
 
-# ---- where the gateway is --------------------------------------------------------------------------------------------
-
-
-def find_gateway_url(folder: Path, *, url: str | None = None, port: int | None = None) -> str:
-    """`url`, else $OPENCLAW_GATEWAY_URL, else the gateway of this machine."""
-    return url or os.environ.get("OPENCLAW_GATEWAY_URL") or f"ws://127.0.0.1:{gateway_port(folder, port)}"
-
-
-def gateway_port(folder: Path, chosen: int | None = None) -> int:
-    """The port of the gateway that runs, else the configured one. `chosen`, then $OPENCLAW_GATEWAY_PORT, win."""
-    return chosen or port_from_env() or port_from_state(folder) or resolve_port(None, folder)
-
-
-def port_from_env() -> int | None:
-    """$OPENCLAW_GATEWAY_PORT."""
-    text = os.environ.get("OPENCLAW_GATEWAY_PORT") or None
-    port = None if text is None else parse_whole_number(text, maximum=65535)
-    if text is not None and port is None:
-        raise BadRequest(f"OPENCLAW_GATEWAY_PORT is {text!r}, which is no port number; give one from 0 to 65535")
-    return port
+# ---- what it is served with ------------------------------------------------------------------------------------------
 
 
 def hosts_from_env() -> frozenset[str]:
@@ -70,16 +51,17 @@ def hosts_from_env() -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names if name.strip())
 
 
-def port_from_state(folder: Path) -> int | None:
-    """The port of the `openclaw up` that serves this folder."""
-    up = run_state.read(folder)
-    return None if up is None else urlsplit(up.surface("gateway").address).port
-
-
 def resolve_port(chosen: int | str | None, folder: Path) -> int:
     """The port to serve on: `chosen`, else the configured one."""
     port = chosen if chosen is not None else read_config_value(folder, "gateway", "port")
     return DEFAULT_GATEWAY_PORT if port is None else int(str(port))
+
+
+def resolve_host(chosen: str | None, folder: Path) -> str:
+    """The address to listen on: `chosen`, else as the config's gateway.bind says."""
+    if chosen is not None:
+        return chosen
+    return ALL_ADDRESSES if read_config_value(folder, "gateway", "bind") == "lan" else LOOPBACK
 
 
 def read_config_value(folder: Path, *path: str) -> object:
@@ -100,10 +82,12 @@ def read_config_value(folder: Path, *path: str) -> object:
 
 
 @asynccontextmanager
-async def connect_from_options(options: argparse.Namespace) -> AsyncIterator[GatewayClient]:
+async def connect_from_options(options: argparse.Namespace, *, redial: bool = False) -> AsyncIterator[GatewayClient]:
     """A client with every scope. Raises CannotConnect."""
     folder = state_dir(options.state_dir)
-    async with connect_operator(folder, url=options.url, token=options.token, port=options.port) as client:
+    async with connect_operator(
+        folder, url=options.url, token=options.token, port=options.port, redial=redial
+    ) as client:
         yield client
 
 
@@ -119,13 +103,12 @@ async def connect_operator(
     redial: bool = False,
 ) -> AsyncIterator[GatewayClient]:
     """This machine's gateway by its token, another one as a paired device. Raises CannotConnect."""
-    address = find_gateway_url(folder, url=url, port=port)
+    place = find_gateway(folder, url=url, port=port, token=token)
+    address = place.url
     client_info = ClientInfo(id="cli", mode="cli", version=__version__, platform=sys.platform)
     profile = ClientProfile(client=client_info, scopes=tuple(scopes), caps=tuple(caps))
-    from_env = os.environ.get("OPENCLAW_GATEWAY_TOKEN")
     if is_local_gateway(address):
-        stored = find_gateway_token(folder) if _may_send_token(folder, address) else from_env
-        credentials = Credentials(token=token or stored)
+        credentials = Credentials(token=place.token)
         async with GatewayClient(address, profile, credentials=credentials, redial=redial) as client:
             yield client
         return
@@ -133,22 +116,14 @@ async def connect_operator(
     from ..net.gateway_client.identity import DeviceIdentity, DeviceTokens
 
     tokens = DeviceTokens(folder / "device-tokens.json")
-    # Never the token stored here: it is this machine's gateway's, and not for another one to see.
-    shared = token or from_env
-    credentials = Credentials(token=shared, device_token=None if shared else tokens.find(address, "operator"))
+    device_token = None if place.token else tokens.find(address, "operator")
+    credentials = Credentials(token=place.token, device_token=device_token)
     device = DeviceIdentity.load(folder / "device.json")
     async with GatewayClient(address, profile, credentials=credentials, signer=device, redial=redial) as client:
         issued = (client.hello or {}).get("auth", {}).get("deviceToken")
         if issued:
             tokens.save(address, "operator", issued)
         yield client
-
-
-def _may_send_token(folder: Path, url: str) -> bool:
-    """Whether the token stored in this folder may be sent there: while an `openclaw up` serves the folder, to that
-    process alone."""
-    port = port_from_state(folder)
-    return port is None or urlsplit(url).netloc.endswith(f":{port}")
 
 
 def read_reply(answer: Any, kind: type[Reply]) -> Reply:

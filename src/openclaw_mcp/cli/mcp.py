@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import copy
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from ..core.errors import BadRequest
 from ..core.json_values import drop_none
 from ..core.model import Json
 from ..core.ports import NULL_CONTEXT
+from ..core.tool_naming import SEPARATOR
 from ..mcp.client import entry
 from ..mcp.client.server import PooledMcpServer
 from ..mcp.client.server_pool import McpServerPool
@@ -25,8 +28,9 @@ from ..net.state_dir import state_dir
 from ..protocol.mcp import encode_tool, encode_tool_result
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
-from .commands import DONE, FAILED, Parser, parse_object
-from .report import print_json
+from .commands import DONE, FAILED, Parser, parse_object, require_cwd
+from .config_effect import describe_effect
+from .report import as_row, print_json, printable
 
 MAX_ABOUT = 100  # characters of a tool's description in the list
 LEND_HINT = "put mcp/{} into tools.alsoAllow (or tools.allow, where that is set)"
@@ -42,9 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated; ${X} is replaced"
     )
-    add.add_argument("--cwd", help="the folder to start the program in")
+    add.add_argument("--cwd", help="the folder to start the program in; its relative paths begin there")
     add.add_argument("--url", help="the address of an HTTP server instead of a program")
-    add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="may be repeated, with --url")
+    add.add_argument("--header", action="append", default=[], metavar="NAME: VALUE", help="may be repeated, with --url")
     add.add_argument("--transport", choices=["streamable-http"], help="the transport of --url")
     add.add_argument("--protocol", choices=["auto", "handshake", "stateless"], help="the era of MCP (default auto)")
     add.add_argument("--agent", action="append", default=[], help="only this agent may use it; may be repeated")
@@ -114,9 +118,10 @@ def _add(options: argparse.Namespace, file: Path) -> int:
         known = options.name in servers
         servers[options.name] = value
 
-    _edit_servers(file, edit)
+    after = _edit_servers(file, edit)
     count = "" if tools is None else f"; its tools: {tools}"
-    print(f"{options.name} is {'replaced' if known else 'added'} in {file}{count}")
+    effect = describe_effect(file.parent, after, "hot")
+    print(f"{options.name} is {'replaced' if known else 'added'} in {file}{count}; {effect}")
     print(
         f"its tools are for the owner; to lend them to everybody your agents answer, {LEND_HINT.format(options.name)}"
     )
@@ -138,14 +143,18 @@ def _entry_from_options(options: argparse.Namespace) -> Json:
             raise entry.BadServerEntry("give the program either after -- or as --command, not both")
         command, args = options.program[0], options.program[1:]
     _check_unused_options(options)
+    require_cwd()
+    here = Path.cwd()
+    program = _absolute_words([] if command is None else [command, *args], None if options.cwd else here)
+    cwd = str(here / Path(options.cwd).expanduser()) if options.cwd else _needed_folder(program[1:], here)
     chosen = {key: _split_commas(getattr(options, key)) for key in ("include", "exclude") if getattr(options, key)}
     value = {
-        "command": command,
-        "args": args or None,
+        "command": program[0] if program else None,
+        "args": program[1:] or None,
         "env": _parse_pairs(options.env, "--env"),
-        "cwd": options.cwd,
+        "cwd": cwd,
         "url": options.url,
-        "headers": _parse_pairs(options.header, "--header"),
+        "headers": _parse_pairs(options.header, "--header", separators="=:"),
         "transport": options.transport,
         "protocol": options.protocol,
         "agents": options.agent or None,
@@ -155,6 +164,41 @@ def _entry_from_options(options: argparse.Namespace) -> Json:
         "enabled": False if options.disabled else None,
     }
     return drop_none(value)
+
+
+def _absolute_words(words: list[str], folder: Path | None) -> list[str]:
+    """A command's words with paths made absolute that begin in `folder`: the gateway starts it from another one.
+
+    None: `--cwd` names where its paths begin, and they stay."""
+    return [_absolute_word(word, folder) for word in words]
+
+
+def _absolute_word(word: str, folder: Path | None) -> str:
+    if word.startswith("~/"):
+        path = Path(word).expanduser()
+        return str(path) if _is_path(word, path) else word
+    if folder is None or word.startswith(("-", "/")):
+        return word
+    place = folder / word
+    # `server.py` and `tools/server.js` are files if they are there; `node` may be a folder and a command's own word.
+    is_explicit = word in (".", "..") or word.startswith(("./", "../"))
+    is_meant = _is_path(word, place) if is_explicit else ("/" in word or place.suffix != "") and _exists(place)
+    return os.path.normpath(place) if is_meant else word
+
+
+def _is_path(word: str, place: Path) -> bool:
+    """One with spaces that is not there is a script: `sh -c './get http://…'`."""
+    return not re.search(r"\s", word) or _exists(place)
+
+
+def _exists(place: Path) -> bool:
+    return os.path.exists(place)  # noqa: PTH110 - `Path.exists` raises for a word that is longer than any name
+
+
+def _needed_folder(args: list[str], folder: Path) -> str | None:
+    """`folder`, when a plain word may be one of the folders in it; None when nothing depends on it."""
+    is_needed = any("/" not in word and os.path.isdir(folder / word) for word in args)  # noqa: PTH112 - as above
+    return str(folder) if is_needed else None
 
 
 def _check_unused_options(options: argparse.Namespace) -> None:
@@ -177,7 +221,7 @@ def _list(options: argparse.Namespace, file: Path) -> int:
     if not servers:
         print(f"no MCP servers in {file}; add one with: openclaw mcp add NAME -- PROGRAM")
     for name, value in servers.items():
-        print(f"{name}  {_summary(name, value, shown[name])}")
+        print(as_row(f"{name}  {_summary(name, value, shown[name])}"))
     return DONE
 
 
@@ -196,8 +240,8 @@ def _remove(options: argparse.Namespace, file: Path) -> int:
             raise entry.BadServerEntry(f"there is no server {options.name!r} in {file}; see openclaw mcp list")
         del servers[options.name]
 
-    _edit_servers(file, edit)
-    print(f"{options.name} is removed from {file}")
+    after = _edit_servers(file, edit)
+    print(f"{options.name} is removed from {file}; {describe_effect(file.parent, after, 'hot')}")
     return DONE
 
 
@@ -210,15 +254,15 @@ def _read_servers(file: Path) -> Json:
         raise entry.BadServerEntry(f"{file}: {exc}") from None
 
 
-def _edit_servers(file: Path, edit: Callable[[Json], None]) -> None:
-    """Let `edit` change the servers in the config; everything else in it stays."""
+def _edit_servers(file: Path, edit: Callable[[Json], None]) -> Snapshot:
+    """Let `edit` change the servers in the config; everything else in it stays. Returns the config after it."""
 
     def change(before: Snapshot) -> Json:
         config = copy.deepcopy(before.parsed)
         edit(_servers_section(config))
         return config
 
-    ConfigFile(file.parent).change(change)
+    return ConfigFile(file.parent).change(change)[1]
 
 
 def _servers_section(config: Json) -> Json:
@@ -249,7 +293,7 @@ async def _list_tools(options: argparse.Namespace, file: Path) -> int:
         else:
             print(*(f"{_format_tool(spec)}\n" for server in found.values() for spec in server.specs()), sep="", end="")
         for reason in missing.values():
-            print(f"openclaw mcp: {reason}", file=sys.stderr)
+            print(f"openclaw mcp: {printable(reason)}", file=sys.stderr)
     return FAILED if missing else DONE
 
 
@@ -257,7 +301,7 @@ def _format_tool(spec: model.ToolSpec) -> str:
     about = " ".join((spec.title or spec.description).split())
     if len(about) > MAX_ABOUT:
         about = f"{about[:MAX_ABOUT].rsplit(' ', 1)[0]} …"
-    return f"{spec.name}  {about}".rstrip()
+    return as_row(f"{spec.name}  {about}".rstrip())
 
 
 async def _call_tool(options: argparse.Namespace, file: Path) -> int:
@@ -265,18 +309,25 @@ async def _call_tool(options: argparse.Namespace, file: Path) -> int:
     given = parse_object(text, '{"text": "hi"}', name="arguments")
     servers = _read_servers(file)
     async with McpServerPool(servers) as pool:
-        server = pool.find(options.name)
-        await server.start()
-        name = server.full_tool_name(options.tool)
-        dispatcher = ToolDispatcher(ToolRegistry({f"mcp/{options.name}": server}))
-        result = await dispatcher.call(
-            model.ToolCall(caller=model.LOCAL_CALLER, name=name, arguments=given, context=NULL_CONTEXT)
-        )
+        result = await _call_server(pool.find(options.name), options.tool, given)
     if options.json:
         print(msgspec.json.encode(encode_tool_result(result)).decode())
     else:
-        print(*map(_format_block, result.content), sep="\n", end="\n" if result.content else "")
+        text = "".join(f"{_format_block(block)}\n" for block in result.content)
+        print(printable(text) if sys.stdout.isatty() else text, end="")
     return FAILED if result.failed else DONE
+
+
+async def _call_server(server: PooledMcpServer, tool: str, arguments: Json) -> model.ToolResult:
+    client, name = await server.start(), server.full_tool_name(tool)
+    own = tool.removeprefix(f"{server.prefix}{SEPARATOR}")
+    if server.entry.allows_tool(own) and all(spec.name != name for spec in server.specs()):
+        # Not among those it lists: the server itself knows whether it can't work now, and why.
+        return await client.call(own, arguments)
+    dispatcher = ToolDispatcher(ToolRegistry({f"mcp/{server.entry.name}": server}))
+    return await dispatcher.call(
+        model.ToolCall(caller=model.LOCAL_CALLER, name=name, arguments=arguments, context=NULL_CONTEXT)
+    )
 
 
 def _format_block(block: model.ContentBlock) -> str:
@@ -291,13 +342,16 @@ def _format_block(block: model.ContentBlock) -> str:
             return f"[{name}: {uri}]"
 
 
-def _parse_pairs(items: list[str], option: str) -> dict[str, str] | None:
+def _parse_pairs(items: list[str], option: str, *, separators: str = "=") -> dict[str, str] | None:
+    """`NAME=VALUE`, and with a colon among the separators `NAME: VALUE`, as HTTP and curl write it."""
     pairs = {}
     for item in items:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise entry.BadServerEntry(f"{option} {name}: give it as NAME=VALUE")
-        pairs[name] = value
+        found = re.fullmatch(f"([^{separators}]+)([{separators}])(.*)", item, re.DOTALL)
+        if found is None:  # not repeated: all of it may be a secret
+            form = "'NAME: VALUE'" if ":" in separators else "NAME=VALUE"
+            raise entry.BadServerEntry(f"a value of {option} has no name; give it as {form}")
+        name, separator, value = found.groups()
+        pairs[name.strip()] = value.strip() if separator == ":" else value
     return pairs or None
 
 

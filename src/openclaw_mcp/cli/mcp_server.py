@@ -1,6 +1,8 @@
 """`openclaw mcp-server`: order_openclaw over stdin and stdout."""
 
 import asyncio
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -26,7 +28,7 @@ SHUTDOWN_GRACE = 30.0  # seconds an order still gets when its client has closed 
 
 def server(orders: OrderService) -> McpServer:
     info = McpServerInfo(name="openclaw", version=__version__, title="OpenClaw")
-    toolbox = ErrorTextToolbox(ToolDispatcher(ToolRegistry({"order": OrderTools(orders.execute)})))
+    toolbox = ErrorTextToolbox(ToolDispatcher(ToolRegistry({"order": OrderTools(orders.execute, orders.suspended)})))
     return McpServer(info, toolbox, resources=SessionResources(orders.get_gateway))
 
 
@@ -35,11 +37,17 @@ def serve_stdio(opened: StdioHandover | None = None) -> None:
 
 
 async def _serve(opened: StdioHandover | None) -> None:
-    orders = OrderService(state_dir)
+    orders = OrderService(state_dir, _print_agent)
     try:
         await serve_pipe(server(orders), handover=opened, longest_line=MAX_LINE_LENGTH, shutdown_grace=SHUTDOWN_GRACE)
     finally:
         await orders.aclose()
+
+
+def _print_agent(sentence: str) -> None:
+    """For the client's log: an MCP client keeps what its servers print on stderr."""
+    with suppress(OSError):  # a client may have closed it, and its order is carried out all the same
+        print(f"openclaw mcp-server: {sentence}", file=sys.stderr, flush=True)
 
 
 def arguments(parser: "argparse.ArgumentParser") -> None:
@@ -85,7 +93,7 @@ def _serve_http(number: int) -> int:
     )
 
     async def live() -> None:
-        orders = OrderService(lambda: folder)
+        orders = OrderService(lambda: folder, _print_agent)
         try:
             endpoint = McpHttp(server(orders), access_rules=gate)
             await listen.serve(endpoint, listener, on_ready=lambda: print(f"mcp-server: {address}", flush=True))

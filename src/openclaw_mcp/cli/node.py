@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ def serve_stdio(opened: StdioHandover | None = None, *, folder: str | None = Non
 async def _serve_stdio(opened: StdioHandover | None, folder: str | None) -> None:
     node = LocalNode(state_dir_path(folder))
     async with node.open():
+        node.follow_settings()
         await serve_pipe(node.create_mcp_server(), handover=opened)
 
 
@@ -41,7 +43,7 @@ def arguments(parser: "argparse.ArgumentParser") -> None:
         "token: which file holds the token; key: store the ElevenLabs key, asked for here or read from a pipe",
     )
     parser.add_argument("--stdio", action="store_true", help="serve MCP on stdin and stdout instead")
-    parser.add_argument("--port", help="a number, 0 for any free one, or auto for the next free one (default 8765)")
+    parser.add_argument("--port", help="a number, 0 for any free one (default 8765, or the next free one)")
     parser.add_argument(
         "--state-dir", help="where the node keeps its files (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)"
     )
@@ -69,12 +71,13 @@ def run(options: "argparse.Namespace") -> int:
 
 async def _serve(options: "argparse.Namespace") -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means it
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stop.set)
+    if sys.platform != "win32":  # there Ctrl-C cancels, as without handlers
+        loop = asyncio.get_running_loop()
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means it
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, stop.set)
     node = LocalNode(state_dir_path(options.state_dir))
     host = NodeHost(node, port=options.port, gateway=_gateway_link, announce=_announce)
     await host.run(stop)

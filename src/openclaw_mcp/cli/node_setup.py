@@ -15,6 +15,7 @@ from ..core.numbers import parse_whole_number
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.state_dir import state_dir_path
 from ..node import settings as node_settings
+from ..node.address_file import AddressFile
 from ..node.api_keys import ELEVENLABS_KEY, KeyStore
 from ..node.host import LocalNode, choose_port
 from ..node.registry import CommandStatus
@@ -66,6 +67,14 @@ class NodeReport(Struct, kw_only=True, rename="camel", omit_defaults=True):
     mcp: McpReport | None = None
     gateway: GatewayReport | None = None
     commands: Sequence[CommandStatus] = ()
+    platform_limits: Sequence[str] = ()
+    """What this platform lacks, beside commands that do not work."""
+
+
+WINDOWS_LIMITS = (
+    "approval questions can't be answered in a terminal here; use an MCP client that asks, or a gateway",
+    "a command that runs when the node is killed goes on; end it with the Task Manager",
+)
 
 
 def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
@@ -77,7 +86,7 @@ def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
         report.settings = str(node.settings_path)
         report.mcp = McpReport(
             on=node.settings.enable_mcp_server,
-            address=f"http://127.0.0.1:{choose_port(port, node.settings).port}/",
+            address=AddressFile(folder).read() or f"http://127.0.0.1:{choose_port(port, node.settings).port}/",
             token_file=str(token.path),
             token_made=token.path.exists(),
         )
@@ -86,6 +95,7 @@ def doctor(folder: Path, port: str | None, *, as_json: bool) -> int:
         settings = node.settings
         report.gateway = GatewayReport(on=settings.enable_node_mode, url=settings.gateway_url, to_allow_there=to_allow)
         report.commands = node.capabilities.statuses()
+        report.platform_limits = WINDOWS_LIMITS if sys.platform == "win32" else ()
         checks: tuple[Callable[[], object], ...] = (node.approvals.load_policy, node.consents.load, token.current_token)
         for check in checks:
             try:
@@ -110,6 +120,8 @@ def _print_report(report: NodeReport) -> None:
             print(f"  {'no ' if command.missing else 'yes'}  {command.name}")
             if command.missing:
                 print(f"       {command.missing.reason} {command.missing.remedy}")
+        for limit in report.platform_limits:
+            print(f"platform  {limit}")
         if gateway.on and gateway.to_allow_there:
             print(f"A real OpenClaw gateway offers these only when {GATEWAY_ALLOW_KEY} lists them:")
             print(f"  {json.dumps(gateway.to_allow_there)}")

@@ -15,7 +15,7 @@ from ..net.gateway_client.client import GatewayClient
 from ..net.state_dir import state_dir
 from .commands import parse_object, repeat_options
 from .gateway_connection import add_gateway_options, connect_operator, read_reply
-from .report import print_json
+from .report import as_row, print_json
 
 ID_CHARS_SHOWN: Final = 12  # characters of an id that a person needs to see
 EXTRA_WAIT: Final = 10.0  # seconds the gateway gets beyond the node's own time
@@ -137,11 +137,11 @@ async def _list(client: GatewayClient, *, as_json: bool) -> int:
         print("No node has joined yet; see openclaw node setup.")
     for node in nodes:
         here = "connected" if node.connected else "away"
-        print(f"{node.name:24} {node.short_id}  {here:9}  {node.approval_state}")
+        print(as_row(f"{node.name:24} {node.short_id}  {here:9}  {node.approval_state}"))
         if node.commands:
-            print(f"    may: {', '.join(node.commands)}")
+            print(as_row(f"    may: {', '.join(node.commands)}"))
         if node.pending_request_id:
-            print(f"    wants: {', '.join(node.pending_declared_commands)}")
+            print(as_row(f"    wants: {', '.join(node.pending_declared_commands)}"))
             print(f"    openclaw nodes approve {node.short_id}")
     return 0
 
@@ -165,5 +165,5 @@ def _pick_single(matches: Sequence[NodeRow], query: str, explanation: str) -> No
 
 
 def _print_answer(answer: Any, message: str | None, *, as_json: bool) -> int:
-    print_json(answer) if as_json or message is None else print(message)
+    print_json(answer) if as_json or message is None else print(as_row(message))
     return 0

@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-import logging
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -12,39 +10,40 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..config.locations import gateway_endpoint
-from ..core.agent import AgentEvent
 from ..core.gateway_port import OrderGateway
 from ..net.listening_ports import can_connect
 from ..net.tasks import Tasks
+from ..order.approvals import OrderEvent
 from ..order.conversation import AgentOrder, run_remote_order
+from ..order.running_order import SuspendedOrders
+from .locations import find_gateway
 
 if TYPE_CHECKING:
     # For the types alone: see `_load_embedded`.
-    from ..core.config.gateway import GatewayConfig
     from ..gateway.wiring.embedded import EmbeddedGateway
-
-logger = logging.getLogger(__name__)
 
 
 class FoundGateway(Struct, frozen=True):
     """A gateway, and how orders are carried out there."""
 
     gateway: OrderGateway
-    run: Callable[[AgentOrder], AsyncGenerator[AgentEvent, None]]
+    run: Callable[[AgentOrder], AsyncGenerator[OrderEvent, None]]
 
 
 class OrderService:
     """Carries out orders. The agent is looked for at the first one, and again once it is lost; kept until `aclose`."""
 
-    def __init__(self, folder: Callable[[], Path]) -> None:
-        """`folder` gives the state folder when it is needed; it may raise OpenClawError."""
+    def __init__(self, folder: Callable[[], Path], announce: Callable[[str], None]) -> None:
+        """`folder` gives the state folder when it is needed; it may raise OpenClawError. `announce` gets a sentence
+        that says which agent carries out the orders, each time one is found."""
         self._folder = folder
+        self._announce = announce
+        self.suspended = SuspendedOrders()
         self._stack = AsyncExitStack()
         self._tasks = Tasks("orders")
         self._search: asyncio.Task[FoundGateway] | None = None
 
-    async def execute(self, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+    async def execute(self, order: AgentOrder) -> AsyncGenerator[OrderEvent, None]:
         """The events of an order; closing the iterator stops it. Raises OpenClawError when there is no agent."""
         return (await self._find()).run(order)
 
@@ -52,6 +51,7 @@ class OrderService:
         return (await self._find()).gateway
 
     async def aclose(self) -> None:
+        await self.suspended.aclose()
         await self._tasks.aclose()
         await self._stack.aclose()
 
@@ -64,18 +64,18 @@ class OrderService:
     async def _find_gateway(self) -> FoundGateway:
         await self._stack.aclose()  # of one that is lost: orders that waited there have failed by now
         folder = await asyncio.to_thread(self._folder)
-        configured = await asyncio.to_thread(_read_config, folder)
-        url, token = gateway_endpoint(configured)
-        is_named = os.environ.get("OPENCLAW_GATEWAY_URL") or (configured is not None and configured.mode == "remote")
-        if is_named or await asyncio.to_thread(can_connect, url):
-            logger.info("orders: sent to the gateway at %s", url)
-            token = os.environ.get("OPENCLAW_GATEWAY_TOKEN", "").strip() or token
+        place = await asyncio.to_thread(find_gateway, folder)
+        if place.is_expected or await asyncio.to_thread(can_connect, place.url):
             # Here for start-up: the agent in this process needs no WebSocket.
             from ..net.gateway_client.run_client import make_gateway_client
 
-            remote = await self._stack.enter_async_context(make_gateway_client(url, token, folder))
+            remote = await self._stack.enter_async_context(make_gateway_client(place.url, place.token, folder))
+            self._announce(f"orders go to the gateway at {place.url}")
             return FoundGateway(remote, partial(run_remote_order, remote))
-        logger.info("orders: no gateway at %s, carried out by the agent in this process, in %s", url, folder)
+        self._announce(
+            f"no gateway runs at {place.url}, so the agent in this process carries out the orders, without the "
+            f"gateway's tools, channels and nodes; its state is in {folder}. openclaw up starts a gateway"
+        )
         # In a thread: meanwhile a client that pings or cancels is answered.
         embedded = await self._stack.enter_async_context(await asyncio.to_thread(_load_embedded, folder))
         from ..order.local_order import run_local_order  # here for start-up: with a gateway, no run is local
@@ -92,16 +92,6 @@ def _load_embedded(folder: Path) -> "EmbeddedGateway":
         gc.enable()
     gc.freeze()  # it stays as long as the process: later collections skip it
     return EmbeddedGateway(folder)
-
-
-def _read_config(folder: Path) -> "GatewayConfig | None":
-    """The config's `gateway`; its defaults when the file is not valid, None when there is no file."""
-    if not (folder / "openclaw.json").exists():
-        return None
-    # Here for start-up: most orders go where the environment says, or to the agent in this process.
-    from ..config.file import ConfigFile
-
-    return ConfigFile(folder).read().config.gateway
 
 
 def _is_usable(search: "asyncio.Task[FoundGateway]") -> bool:

@@ -9,7 +9,7 @@ from ..core.json_values import drop_none
 from .channels import call_gateway, common_arguments
 from .commands import repeat_options
 from .gateway_connection import read_reply
-from .report import format_time, print_json
+from .report import as_row, format_time, print_json
 
 
 class OutboxItem(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for item in read_reply(items, list[OutboxItem]):
         at = format_time(item.created_at, "seconds").replace(" ", "T")
-        print(f"{item.id}  {item.status:6}  {at}  {item.channel} → {item.to}  tries {item.tries}")
+        print(as_row(f"{item.id}  {item.status:6}  {at}  {item.channel} → {item.to}  tries {item.tries}"))
         if item.error:
-            print(f"    {item.error}")
+            print(as_row(f"    {item.error}"))
     if not items:
         print("Nothing waits and nothing failed." if status is None else f"Nothing is {status}.")
     return 0

@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import os
+import http.client
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -12,18 +12,20 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from ..config.locations import gateway_endpoint
 from ..core.config.config import Config
 from ..core.errors import OpenClawError
 from ..core.model import Json
 from ..net.gateway_client.client import GatewayClient
 from ..net.listening_ports import can_connect, find_port_owner
 from .channels import ChannelsStatus
-from .gateway_connection import connect_operator, port_from_env, port_from_state
+from .gateway_connection import connect_operator
+from .locations import find_gateway
 from .report import Finding, attention
 
 ANSWER_TIMEOUT: Final = 10.0  # seconds for one method; a report should not hang on a gateway that does
+HTTP_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 REPORT_METHODS: Final = ("health", "channels.status", "cron.status")
+NO_CALLS: Final[Mapping[str, Json]] = {}
 Reply = TypeVar("Reply")
 _CALENDAR_VERSION = re.compile(r"20\d\d\.")
 """How OpenClaw's own versions begin; ours do not."""
@@ -32,7 +34,7 @@ _CALENDAR_VERSION = re.compile(r"20\d\d\.")
 class GatewayProbe(Struct, frozen=True, kw_only=True):
     url: str
     is_configured: bool
-    """Whether its address was given, not assumed."""
+    """Whether one should be there: its address was given, or `openclaw up` runs."""
     is_listening: bool = False
     problem: str = ""
     """Why it can't be used."""
@@ -69,22 +71,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def probe_gateway(
-    folder: Path, config: Config, *, url: str | None = None, token: str | None = None, sessions: int = 0
-) -> GatewayProbe:
-    """What the gateway reports, with at most so many of its sessions."""
-    named = bool(url or os.environ.get("OPENCLAW_GATEWAY_URL") or config.gateway.mode == "remote")
-    configured, config_token = gateway_endpoint(config.gateway)
-    running = None if named or port_from_env() else port_from_state(folder)
-    address = url or (f"ws://127.0.0.1:{running}" if running else configured)
-    given = token or os.environ.get("OPENCLAW_GATEWAY_TOKEN") or (config_token if address == configured else None)
+    folder: Path, config: Config, *, url: str | None = None, token: str | None = None,
+    calls: Mapping[str, Json] = NO_CALLS,
+) -> GatewayProbe:  # fmt: skip
+    """What the gateway reports, and what it answers to `calls`: methods with their parameters."""
+    place = find_gateway(folder, url=url, token=token, config=config.gateway)
+    address, named = place.url, place.is_expected
     if not named and not await asyncio.to_thread(can_connect, address):
         return GatewayProbe(url=address, is_configured=False)
     try:
-        async with connect_operator(folder, url=address, token=given) as client:
+        async with connect_operator(folder, url=address, token=token) as client:
             hello = client.hello or {}
             methods: dict[str, Json] = {method: {} for method in REPORT_METHODS}
-            if sessions:
-                methods["sessions.list"] = {"limit": sessions, "includeDerivedTitles": True}
+            methods |= calls
             return GatewayProbe(
                 url=address,
                 is_configured=named,
@@ -99,6 +98,22 @@ async def probe_gateway(
         held = f" (port {port} is held by {owner})" if owner else ""
         listens = await asyncio.to_thread(can_connect, address)
         return GatewayProbe(url=address, is_configured=named, is_listening=listens, problem=f"{exc}{held}")
+
+
+def has_http_server(address: str) -> bool:
+    """Whether an HTTP server answers there, with any status."""
+    place = urlsplit(address)
+    try:
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=HTTP_TIMEOUT)
+    except ValueError:  # no port number
+        return False
+    try:
+        connection.request("GET", place.path or "/")
+        return connection.getresponse().status > 0
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 async def _call_or_empty(client: GatewayClient, method: str, params: Json) -> Json:

@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     settings = configuration.read_settings(folder=Path.cwd(), file=options.env_file)
     log_to_stderr(verbose=options.verbose)
     check_exposure(settings, host=options.host, insecure=options.insecure)
+    settings = configuration.place_sessions_file(settings, port=options.port)
     listen.run(serve(settings, host=options.host, port=options.port))
     return 0
 

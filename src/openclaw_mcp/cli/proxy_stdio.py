@@ -11,9 +11,11 @@ from ..core.ports import Toolbox
 from ..mcp.server.server import McpServer, McpServerInfo
 from ..mcp.server.stdio import StdioHandover
 from ..mcp.server.stdio import serve as serve_pipe
+from ..net.state_dir import state_dir_path
 from ..protocol.bridge import DEFAULT_URL
 from ..proxy import settings as configuration
 from ..proxy.stdio.remote_session import RemoteSessionTools, SessionSelector
+from .locations import find_proxy_url
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +59,8 @@ async def serve(options: "argparse.Namespace", opened: StdioHandover | None) -> 
         device=options.device or "",
         app_token=settings.app_token,
     )
-    async with RemoteSessionTools(options.proxy_base_url or settings.server_url, settings.mcp_token, which) as tools:
+    url = options.proxy_base_url or find_proxy_url(state_dir_path(), settings)
+    async with RemoteSessionTools(url, settings.mcp_token, which) as tools:
         await serve_pipe(
             server(tools),
             handover=opened,

@@ -20,7 +20,8 @@ REQUIRED_ENV = (
     "REMOTECLAW_SESSION_KEY",
     "REMOTECLAW_SIDE_EFFECTS_FILE",
 )
-
+STATE_DIR = "REMOTECLAW_STATE_DIR"
+"""Instead of address and token: the state directory whose gateway is meant, wherever it listens at the time."""
 
 GRANT_PREFIX = "ocg_"  # how a run's token begins: `core.claw_methods` has it too, and is too heavy for the fast path
 
@@ -28,17 +29,18 @@ GRANT_PREFIX = "ocg_"  # how a run's token begins: `core.claw_methods` has it to
 def main() -> int:
     if problem := _load_token():
         return _fatal(problem)
-    missing = [name for name in REQUIRED_ENV if not os.environ.get(name, "").strip()]
+    required = REQUIRED_ENV[2:] if os.environ.get(STATE_DIR, "").strip() else REQUIRED_ENV
+    missing = [name for name in required if not os.environ.get(name, "").strip()]
     if missing:
         return _fatal(f"Missing required environment variable: {missing[0]}")
     try:
-        allowed = select_tools(os.environ)
+        allowed, further = select_tools(os.environ), further_tools(os.environ)
     except ValueError as exc:
         return _fatal(str(exc))
     # Here for start-up: a missing setting is reported before anything is loaded.
     from . import stdio
 
-    asks = not os.environ["REMOTECLAW_GATEWAY_TOKEN"].strip().startswith(GRANT_PREFIX)
+    asks = not os.environ.get("REMOTECLAW_GATEWAY_TOKEN", "").strip().startswith(GRANT_PREFIX) or bool(further)
     return stdio.serve("claw", lambda opening: filter_first_replies(opening, allowed, asks_gateway=asks))
 
 
@@ -72,11 +74,27 @@ def select_tools(environ: Mapping[str, str]) -> tuple[str, ...]:
         raise ValueError(f"REMOTECLAW_TOOL_PROFILE is {profile!r}; the profiles are {', '.join(PROFILES)}")
     # A person who starts the server with the gateway's own token is the owner without saying so.
     owner = environ.get("REMOTECLAW_SENDER_IS_OWNER", "true") == "true"
-    listed = environ.get("REMOTECLAW_TOOLS")
-    named = None if listed is None else listed.replace(",", " ").split()
+    named = _named_tools(environ)
     return tuple(
         name for name in PROFILES[profile] if (owner or name not in OWNER_ONLY) and (named is None or name in named)
     )
+
+
+def further_tools(environ: Mapping[str, str]) -> frozenset[str] | None:
+    """The tools besides the 29 that this run lists; None: all that the gateway has for it."""
+    # Here for start-up, as in `select_tools`.
+    from ..mcp.first_replies.claw_lists import PROFILES
+
+    named = _named_tools(environ)
+    if named is not None:
+        return frozenset(named).difference(PROFILES["full"])
+    profile = environ.get("REMOTECLAW_TOOL_PROFILE", "").strip().lower()
+    return None if profile in ("", "full") else frozenset()
+
+
+def _named_tools(environ: Mapping[str, str]) -> list[str] | None:
+    listed = environ.get("REMOTECLAW_TOOLS")
+    return None if listed is None else listed.replace(",", " ").split()
 
 
 def filter_first_replies(opening: FirstReplies, allowed: tuple[str, ...], *, asks_gateway: bool) -> FirstReplies:

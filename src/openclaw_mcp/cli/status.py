@@ -2,11 +2,9 @@
 
 import argparse
 import asyncio
-import http.client
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -14,15 +12,15 @@ from .. import __version__
 from ..config import redaction
 from ..config.file import ConfigFile, Snapshot
 from ..config.locations import store_location
+from ..core.errors import BadRequest
+from ..gateway.channels.settings import read_accounts
 from ..net.state_dir import existing_state_dir
 from . import doctor_agents, doctor_files, report, run_state, store_file
 from .channels import ChannelsStatus
 from .cron_output import SchedulerStatus
-from .probe import GatewayProbe, arguments, probe_gateway
+from .probe import HTTP_TIMEOUT, GatewayProbe, arguments, has_http_server, probe_gateway
 
 __all__ = ["arguments", "run"]
-
-ANSWER_TIMEOUT: Final = 5.0  # seconds for a surface to answer
 
 
 class SessionTotal(Struct, frozen=True):
@@ -52,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _collect_findings(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> Iterator[report.Finding]:
     yield from _check_surfaces(folder)
+    yield from doctor_files.check_disk(folder, snapshot.config)
     yield from _check_gateway(probe)
+    if not probe.answers:
+        yield from _check_waiting_work(folder, snapshot)
     yield _check_sessions(folder, snapshot, probe)
     yield from _check_channels(probe)
     yield from _check_cron(probe)
@@ -82,31 +83,23 @@ def _print_json(folder: Path, probe: GatewayProbe, findings: list[report.Finding
 def _check_surfaces(folder: Path) -> Iterator[report.Finding]:
     up = run_state.read(folder)
     if up is None:
-        message = "openclaw up does not run with this state directory"
-        yield report.note("up", message, "openclaw up -d starts every surface")
+        lost = run_state.read_lost(folder)
+        if lost is not None:
+            message = f"process {lost.pid} is gone: it was killed, it crashed, or a restart of it failed"
+            yield report.attention("up", message, "openclaw restart starts it again; openclaw logs shows its end")
+        else:
+            message = "openclaw up does not run with this state directory"
+            yield report.note("up", message, "openclaw up -d starts every surface")
         return
     yield report.fine("up", f"process {up.pid}, since {report.format_time(up.started * 1000)}")
     for surface in up.surfaces:
         if not surface.address:
             yield report.note(surface.name, f"{run_state.OFF_LABEL}: {surface.use}")
-        elif _has_http_server(surface.address):
+        elif has_http_server(surface.address):
             yield report.fine(surface.name, f"{surface.address}, {surface.use}")
         else:
-            problem = f"{surface.address} does not answer within {ANSWER_TIMEOUT:g} s"
-            yield report.attention(surface.name, problem, "see openclaw logs; openclaw down and openclaw up restart it")
-
-
-def _has_http_server(address: str) -> bool:
-    """Whether an HTTP server answers there, with any status."""
-    place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=ANSWER_TIMEOUT)
-    try:
-        connection.request("GET", place.path or "/")
-        return connection.getresponse().status > 0
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+            problem = f"{surface.address} does not answer within {HTTP_TIMEOUT:g} s"
+            yield report.attention(surface.name, problem, "see openclaw logs; openclaw restart starts it again")
 
 
 def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
@@ -122,6 +115,24 @@ def _check_gateway(probe: GatewayProbe) -> Iterator[report.Finding]:
     else:
         message = f"none at {probe.url}; orders are carried out by the agent in the server's own process"
         yield report.note("gateway", message, "openclaw up starts one")
+
+
+def _check_waiting_work(folder: Path, snapshot: Snapshot) -> Iterator[report.Finding]:
+    """What only a gateway does, and none runs: channels that are to be answered, jobs that are to fire."""
+    remedy = "openclaw up -d starts one"
+    try:
+        accounts = read_accounts(snapshot.config.channels)
+    except BadRequest:  # of a config that is not valid, which is reported by itself
+        accounts = []
+    waiting = ", ".join(sorted({account.channel for account in accounts if account.channel != "local"}))
+    if waiting:
+        yield report.attention("channels", f"{waiting} should be answered, and no gateway runs", remedy)
+    where = store_location(folder, snapshot.config)
+    with suppress(store_file.NoStore):  # reported with the sessions
+        jobs = store_file.count_waiting_jobs(where)
+        if jobs and snapshot.config.cron.enabled:
+            should = f"{report.count_of(jobs, 'job')} should run when due, and no gateway runs"
+            yield report.attention("cron", should, remedy)
 
 
 def _check_sessions(folder: Path, snapshot: Snapshot, probe: GatewayProbe) -> report.Finding:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import shutil
 import socket
 import sys
 import time
@@ -14,10 +15,10 @@ from typing import Final
 
 from ..core.errors import OpenClawError
 from ..net import listen
-from ..net.files import open_new
+from ..net.files import open_new, read_if_exists
 from ..net.gateway_client.address import DEFAULT_GATEWAY_PORT
 from ..net.processes import popen_group
-from ..net.state_dir import state_dir
+from ..net.state_dir import LOG_FILE, state_dir
 from ..net.tasks import STOP_TIMEOUT, Tasks
 from ..node.gateway_link import make_gateway_connector
 from ..node.host import LocalNode, NodeHost
@@ -29,7 +30,7 @@ from ..proxy.state import ProxyState, open_proxy
 from . import run_state
 from .commands import parse_port, require_cwd
 from .gateway import ensure_token_file, resolve_token
-from .gateway_connection import hosts_from_env, resolve_port
+from .gateway_connection import hosts_from_env, resolve_host, resolve_port
 from .logging_setup import log_to_file
 from .proxy import DEFAULT_PORT as PROXY_PORT
 from .run_state import OFF_LABEL, Surface
@@ -39,40 +40,42 @@ logger = logging.getLogger(__name__)
 HOST: Final = "127.0.0.1"
 GATEWAY_USE: Final = "sessions, config and tools, over MCP and WebSocket"
 ERROR_FILE: Final = "up.err"
+LOG_LINES: Final = 3  # last lines of the log that are shown for a start that failed without a word
 START_TIMEOUT: Final = 60.0  # seconds a detached start may take before it is given up
 
 
-class AlreadyUp(OpenClawError):
-    code = "already_up"
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
-    text = (
-        f"the gateway's port, 0 for any free one (default $OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_GATEWAY_PORT})"
-    )
-    parser.add_argument("--gateway-port", type=parse_port, default=os.environ.get("OPENCLAW_GATEWAY_PORT"), help=text)
-    text = f"the node's port, 0 for any free one (default $OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT})"
-    parser.add_argument("--node-port", type=parse_port, help=text)
-    text = "the proxy's port, 0 for any free one (default %(default)s)"
-    parser.add_argument("--proxy-port", type=parse_port, default=PROXY_PORT, help=text)
+    port_arguments(parser)
+    parser.set_defaults(gateway_port=os.environ.get("OPENCLAW_GATEWAY_PORT"), proxy_port=PROXY_PORT)
     parser.add_argument("--state-dir", help="where state is kept (default $OPENCLAW_STATE_DIR, else ~/.openclaw-mcp)")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background; openclaw down stops it")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log to stderr, with debug messages")
 
 
+def port_arguments(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """The ports of the surfaces. `default` says which each has otherwise."""
+    defaults = {
+        "gateway": f"$OPENCLAW_GATEWAY_PORT, the config's, {DEFAULT_GATEWAY_PORT}",
+        "node": f"$OPENCLAW_MCP_PORT, node.json's mcpPort, {NODE_PORT}",
+        "proxy": str(PROXY_PORT),
+    }
+    for name, usual in defaults.items():
+        text = f"the {name}'s port, 0 for any free one (default {default or usual})"
+        parser.add_argument(f"--{name}-port", type=parse_port, help=text)
+
+
 def run(options: argparse.Namespace) -> int:
     require_cwd()
     folder = state_dir(options.state_dir)
-    found = run_state.read(folder)
-    if found is not None:
-        raise AlreadyUp(f"it is up already, as process {found.pid}; openclaw down stops it")
+    run_state.require_down(folder)
     if options.detach:
         return _detach(options, folder)
-    log_to_file(folder, verbose=options.verbose)
-    try:
-        listen.run(_serve_all(options, folder))
-    finally:
-        run_state.remove(folder)
+    with run_state.claim(folder):
+        log_to_file(folder, verbose=options.verbose)
+        try:
+            listen.run(_serve_all(options, folder))
+        finally:
+            run_state.remove(folder)
     return 0
 
 
@@ -92,9 +95,24 @@ def _detach(options: argparse.Namespace, folder: Path) -> int:
         time.sleep(0.05)
     if child.poll() is None:
         child.terminate()
-    reason = error_file.read_text(errors="replace").strip().splitlines()
-    print(reason[-1] if reason else f"it did not answer within {START_TIMEOUT:g} s; see openclaw logs", file=sys.stderr)
+    print(_failure_reason(folder, child.returncode), file=sys.stderr)
     return 1
+
+
+def _failure_reason(folder: Path, status: int | None) -> str:
+    """Why a detached start failed: its own sentence, else what it printed or logged last. `status` None: no answer."""
+    lines = (folder / ERROR_FILE).read_text(errors="replace").strip().splitlines()
+    if any("Traceback (most recent call last)" in line for line in lines):
+        error = next((line for line in reversed(lines) if line.strip(" |+-")), "")
+        place = f"all of it is in {folder / ERROR_FILE}"
+        return f"openclaw up: it failed with an unexpected error: {error.strip(' |')}\n({place})"
+    if lines:
+        return lines[-1]
+    logged = (read_if_exists(folder / LOG_FILE) or b"").decode(errors="replace").splitlines()[-LOG_LINES:]
+    ended = f"did not answer within {START_TIMEOUT:g} s" if status is None else f"ended with status {status}"
+    if shutil.disk_usage(folder).free == 0:
+        ended += f" on a full disk, where it could not say why; make room in {folder}"
+    return "\n".join([f"openclaw up: it {ended}; openclaw logs shows more{':' if logged else ''}", *logged])
 
 
 def _foreground_args(options: argparse.Namespace, folder: Path) -> list[str]:
@@ -107,17 +125,22 @@ def _foreground_args(options: argparse.Namespace, folder: Path) -> list[str]:
 async def _serve_all(options: argparse.Namespace, folder: Path) -> None:
     """Open the surfaces one by one; the gateway is the last, and stopping it stops them all."""
     async with AsyncExitStack() as stack:
-        listener, is_restart = _bind("gateway", resolve_port(options.gateway_port, folder)), False
+        listener, is_restart = _bind_gateway(folder, resolve_port(options.gateway_port, folder)), False
         stack.callback(listener.close)
         # Made now: the node needs it before the gateway asks for it.
         token = str(ensure_token_file(folder) or "$OPENCLAW_GATEWAY_TOKEN")
         number = listener.getsockname()[1]
-        proxy_state, proxy = await stack.enter_async_context(_serve_proxy(options.proxy_port))
+        proxy_state, proxy = await stack.enter_async_context(_serve_proxy(folder, options.proxy_port))
         gateway_url = f"ws://{HOST}:{number}"
         node = await stack.enter_async_context(_serve_node(folder, options.node_port, gateway_url))
         gateway = Surface(name="gateway", address=f"http://{HOST}:{number}/mcp", token=token, use=GATEWAY_USE)
         while await _serve_gateway(folder, listener, (proxy, node, gateway), proxy_state, is_restart=is_restart):
-            listener, is_restart = _bind("gateway", number), True
+            listener, is_restart = _bind_gateway(folder, number), True
+
+
+def _bind_gateway(folder: Path, number: int) -> socket.socket:
+    """The gateway alone may be reached from other machines: as the config's gateway.bind says."""
+    return listen.bind(resolve_host(None, folder), number, option="--gateway-port")
 
 
 def _bind(surface: str, number: int) -> socket.socket:
@@ -125,8 +148,8 @@ def _bind(surface: str, number: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def _serve_proxy(number: int) -> AsyncIterator[tuple[ProxyState, Surface]]:
-    settings = proxy_settings.read_settings()
+async def _serve_proxy(folder: Path, number: int) -> AsyncIterator[tuple[ProxyState, Surface]]:
+    settings = proxy_settings.place_sessions_file(proxy_settings.read_settings(), port=number, folder=str(folder))
     listener = _bind("proxy", number)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     async with AsyncExitStack() as stack:
@@ -188,6 +211,7 @@ async def _serve_gateway(
         folder=folder,
         token=resolve_token(folder),
         hosts=hosts_from_env(),
+        accepts_remote=listener.getsockname()[0] != HOST,
         apps=proxy_state,
         is_restart=is_restart,
     )

@@ -16,7 +16,15 @@ from msgspec import Struct
 from ..core.config.config import Config, read_config
 from ..core.errors import BadRequest, OpenClawError
 from ..core.model import Json
-from ..net.files import create_if_absent, lock_file, make_private_folder, open_private, read_if_exists, write_atomic
+from ..net.files import (
+    create_if_absent,
+    lock_file,
+    make_private_folder,
+    open_private,
+    read_if_exists,
+    remove_drafts,
+    write_atomic,
+)
 from . import parsing, redaction
 from .schema import ConfigSchema
 from .secrets import recipients
@@ -98,7 +106,7 @@ class ConfigFile:
         except BadRequest as exc:
             issues = [{"path": "", "message": str(exc)}]
         resolved, warnings = parsing.resolve_environment(parsed, self._environment)
-        issues = issues or self.schema.find_issues(resolved)
+        issues = issues or self.schema.find_issues(resolved) or self.schema.find_conflicts(resolved)
         return Snapshot(
             path=self.path,
             exists=exists,
@@ -162,7 +170,9 @@ class ConfigFile:
         check(before, after)
         if before.exists:
             write_atomic(self.path.with_name(f"{CONFIG_FILE}.bak"), before.raw.encode())
-        write_atomic(self.path.resolve(), after.raw.encode())  # a config kept elsewhere through a link stays there
+        place = self.path.resolve()  # a config kept elsewhere through a link stays there
+        write_atomic(place, after.raw.encode())
+        remove_drafts(place)  # copies of a config hold its secrets
         return after
 
     def _require_valid(self, raw: str) -> Snapshot:

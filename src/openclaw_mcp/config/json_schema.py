@@ -3,7 +3,7 @@
 import builtins
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, inspect
@@ -26,7 +26,7 @@ def _keyword(field: str) -> str:
 
 class ConfigSchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_keyword):
     """One part of the schema. Besides the standard keywords: `x-reload`, what a change takes; `x-agents`, why a run may
-    or may not change it; `x-unused`: accepted, and read by no code."""
+    or may not change it; `x-unused`: accepted, and read by no code, or those of its values that are not."""
 
     type: str | list[str] | None = None
     title: str | None = None
@@ -49,7 +49,7 @@ class ConfigSchemaNode(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     max_items: int | None = None
     x_agents: str | None = None
     x_reload: ReloadKind | None = None
-    x_unused: bool = False
+    x_unused: bool | list[str] = False
 
 
 _FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(ConfigSchemaNode)}
@@ -105,9 +105,11 @@ def _schema_of(type: inspect.Type, *, defaults: bool) -> ConfigSchemaNode:
 
 def _declared_schema(type: inspect.Metadata, *, defaults: bool) -> ConfigSchemaNode:
     """A key with what `core/config/keys.py` declares of it."""
-    extra: Mapping[str, dict[str, builtins.type[Section]]] = type.extra or {}
+    extra: Mapping[str, Any] = type.extra or {}
     if "any_object" in extra:
         node = ConfigSchemaNode(type="object", additional_properties=True)
+    elif "section" in extra:
+        node = _schema_of(inspect.type_info(extra["section"]), defaults=defaults)
     elif "entries" in extra:
         node = _entries_schema(extra["entries"])
     else:

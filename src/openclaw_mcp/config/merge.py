@@ -20,24 +20,20 @@ def merge_patch(base: Any, patch: Any) -> Any:
             else:
                 result[key] = merge_patch(result.get(key), value)
         return result
-    if (
-        isinstance(patch, list)
-        and isinstance(base, list)
-        and patch
-        and all(_entry_id(item) for item in [*base, *patch])
-    ):
-        places = {_entry_id(item): index for index, item in enumerate(base)}
-        together = list(base)
+    if _has_ids(patch):
+        entries: Json = {_entry_id(item): item for item in base} if _has_ids(base) else {}
         for item in patch:
-            if _entry_id(item) in places:
-                together[places[_entry_id(item)]] = merge_patch(together[places[_entry_id(item)]], item)
-            else:
-                together.append(item)
-        return together
+            entries[_entry_id(item)] = merge_patch(entries.get(_entry_id(item)), item)
+        return list(entries.values())
     return patch
 
 
-def _entry_id(item: Any) -> str | None:
+def _has_ids(value: Any) -> bool:
+    """Whether it is a list of things with ids."""
+    return isinstance(value, list) and bool(value) and all(_entry_id(item) for item in value)
+
+
+def _entry_id(item: Any) -> Any:
     found = item.get("id") if isinstance(item, dict) else None
     return found if isinstance(found, str) else None
 

@@ -3,6 +3,7 @@
 from ..core.agents import AgentProfile, AgentRoster
 from ..core.config.agents import AgentSettings
 from ..core.config.config import Config
+from ..core.config.models import ModelsConfig
 from ..core.providers import model_choices, provider_apis, runtime_for
 
 
@@ -16,6 +17,7 @@ def roster_from_config(config: Config) -> AgentRoster:
             name=name,
             runtime=settings.runtime or runtime_for(settings.model, apis),
             model=model_choices(settings.model)[0],
+            context_tokens=_context_tokens(model_choices(settings.model)[0], config.models),
             workspace=settings.workspace,
             settings=settings,
         )
@@ -24,4 +26,11 @@ def roster_from_config(config: Config) -> AgentRoster:
     agents = tuple(profile(entry.id, entry.name, entry) for entry in entries)
     agents = agents or (profile("main", None, config.agents.defaults),)
     chosen = next((entry.id for entry in entries if entry.default), agents[0].id)
-    return AgentRoster(agents=agents, default_id=chosen, main_key=config.session.main_key)
+    return AgentRoster(agents=agents, default_id=chosen, main_key=config.session.main_key, providers=frozenset(apis))
+
+
+def _context_tokens(model: str | None, models: ModelsConfig) -> int | None:
+    provider, _, name = (model or "").partition("/")
+    entry = models.providers.get(provider)
+    found = () if entry is None else entry.models
+    return next((each.context_window for each in found if each.id == name), None)

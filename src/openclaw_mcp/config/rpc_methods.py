@@ -97,7 +97,7 @@ class ConfigService:
     async def __aenter__(self) -> Self:
         await self._record_offline_change()
         # One stat a second costs nothing and works on every file system; a watcher library would not do better.
-        self._tasks.loop(self._check_file, name="watching the file", every=WATCH_EVERY, on_failure="restart")
+        self._tasks.loop(self.refresh, name="watching the file", every=WATCH_EVERY, on_failure="restart")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -116,6 +116,7 @@ class ConfigService:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _get(self, call: RpcCall) -> Json:
+        await self.refresh()
         snapshot = await asyncio.to_thread(self._file.read)
         parsed = redaction.redact_secrets(snapshot.parsed)
         return {
@@ -275,7 +276,8 @@ class ConfigService:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-    async def _check_file(self) -> None:
+    async def refresh(self) -> None:
+        """Adopt what was written to the file before this call, so that a turn that begins after a change uses it."""
         if self._read_stamp() != self._last_stamp:
             async with self._write_lock:
                 await self.reload()

@@ -1,17 +1,20 @@
 """The config's schema at work: what is wrong with a config, what a change takes, who may make it, what is not used."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 import jsonschema_rs
 from msgspec import UNSET
 
+from ..core.config.conflicts import find_conflicts
 from ..core.config.keys import ReloadKind
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from .json_schema import ConfigSchemaNode, config_schema, published_schema, schema_of_sections
 from .parsing import ConfigIssue, ConfigPath, join_path
 from .secrets.names import is_plural_name, is_secret_name
+
+NO_EFFECT: Final = "has no effect; this version does not read it"
 
 
 class UiHint(TypedDict):
@@ -47,12 +50,13 @@ class ConfigSchema:
                 found.append({"path": path, "message": str(error.message)[:300]})
         return found
 
+    def find_conflicts(self, config: Json) -> list[ConfigIssue]:
+        """What is wrong with a config although the schema accepts it."""
+        return [{"path": path, "message": message} for path, message in find_conflicts(config)]
+
     def find_unused(self, config: Json) -> list[ConfigIssue]:
         """A warning for each key that is set and that no code reads; none for one that is set to its default."""
-        return [
-            {"path": path, "message": "accepted, but this version does not use it"}
-            for path in _iter_unused(config_schema(), config, "")
-        ]
+        return [{"path": path, "message": NO_EFFECT} for path in _iter_unused(config_schema(), config, "")]
 
     def find_node(self, path: ConfigPath) -> ConfigSchemaNode | None:
         """The schema at a path; None where there is none."""
@@ -60,7 +64,9 @@ class ConfigSchema:
         return nodes[-1] if len(nodes) > len(path) else None
 
     def reload_kind(self, path: ConfigPath) -> ReloadKind:
-        """What a change there takes: as the nearest part says that says it."""
+        """What a change there takes: as the nearest part says that says it; nothing, where no code reads it."""
+        if any(node.x_unused is True for node in _nodes_on_path(path)):
+            return "none"
         kinds = [node.x_reload for node in _nodes_on_path(path) if node.x_reload is not None]
         return kinds[-1] if kinds else "restart"  # a part that is not described
 
@@ -91,15 +97,24 @@ def _child_node(node: ConfigSchemaNode, step: str | int) -> ConfigSchemaNode | N
 
 
 def _iter_unused(node: ConfigSchemaNode, value: Any, path: str) -> Iterator[str]:
-    if node.x_unused:
+    if node.x_unused is True or (node.x_unused and value in node.x_unused):
         if value != node.default:
             yield path
         return
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, inner in items:
+        place = f"{path}.{step}" if path else str(step)
+        if _is_undeclared(node, step) and not path.startswith("channels"):  # a channel reads its own section
+            yield place
+            continue
         below = _child_node(node, step)
         if below is not None:
-            yield from _iter_unused(below, inner, f"{path}.{step}" if path else str(step))
+            yield from _iter_unused(below, inner, place)
+
+
+def _is_undeclared(node: ConfigSchemaNode, step: str | int) -> bool:
+    """Whether it is a key of an open section, which accepts it for other readers of the file."""
+    return bool(node.properties) and node.additional_properties is True and step not in node.properties
 
 
 def hint_of(name: str, node: ConfigSchemaNode) -> UiHint:

@@ -31,6 +31,8 @@ class ConnectionRecord(Struct, kw_only=True, rename="camel"):
     """The backup of the file as we found it; None when there was no file, or when others wrote to it in between."""
     new: bool = False
     """Whether there was no file."""
+    folders: list[str] = []
+    """The folders that were made for the file, the innermost first."""
     made_room: bool = False
     """Whether there was no section for servers in it."""
 
@@ -80,7 +82,7 @@ class SettingsEditor:
             backup = None if old is None else f"{file.name}.{_hash_text(f'{file}:{old}')[:16]}"
             record = ConnectionRecord(
                 client=client.id, names=names, after=_hash_text(text), before=backup, new=old is None,
-                made_room=made_room,
+                made_room=made_room, folders=[str(folder) for folder in file.parents if not folder.exists()],
             )  # fmt: skip
         else:
             record = _update_record(known, old or "", names, text)
@@ -101,14 +103,17 @@ class SettingsEditor:
                 text = text if name in staying else client.drop(text, name)
             if not staying and known.made_room:
                 text = client.drop_empty_section(text)
-        record = _update_record(known, old, staying, text) if staying else None
-        return SettingsEdit(file=file, old=old, new=text, record=record)
+        if staying:
+            return SettingsEdit(file=file, old=old, new=text, record=_update_record(known, old, staying, text))
+        is_left_over = known.new and client.is_empty(text)
+        return SettingsEdit(file=file, old=old, new=None if is_left_over else text, record=None)
 
     def apply(self, edit: SettingsEdit) -> None:
         """Write backup, record and file, in this order: a crash may leave a record too many, never one too few."""
         record = edit.record
         if record is not None and record.before and edit.old is not None:
-            backup = make_private_folder(self._backups) / record.before
+            make_private_folder(self._backups)
+            backup = self._backup_path(record.before)
             if read_if_exists(backup) is None:
                 write_atomic(backup, edit.old.encode())
         if record is not None:
@@ -124,8 +129,23 @@ class SettingsEditor:
             write_atomic(edit.file, edit.new.encode())
             edit.file.chmod(mode)
         if record is None and str(edit.file) in self._records:
-            del self._records[str(edit.file)]
+            self._forget(edit.file)
+
+    def _forget(self, file: Path) -> None:
+        """Drop the record, and what was made for it: an empty folder of the client's, the backup, our own list."""
+        record = self._records.pop(str(file))
+        with contextlib.suppress(OSError):  # the first folder that holds something else stays, and those around it
+            for made in record.folders if not file.exists() else ():
+                Path(made).rmdir()
+        if record.before and all(other.before != record.before for other in self._records.values()):
+            self._backup_path(record.before).unlink(missing_ok=True)
+        if self._records:
             self._write_records()
+            return
+        self._path.unlink(missing_ok=True)
+        for folder in (self._backups, self._path.parent):
+            with contextlib.suppress(OSError):  # it holds something else, or was never made
+                folder.rmdir()
 
     def records(self) -> dict[str, ConnectionRecord]:
         """Our edits, by file."""
@@ -134,10 +154,13 @@ class SettingsEditor:
     def _write_records(self) -> None:
         write_atomic(self._path, msgspec.json.format(msgspec.json.encode(self._records), indent=2) + b"\n")
 
+    def _backup_path(self, name: str) -> Path:
+        return self._backups / Path(name).name  # never elsewhere: a backup is removed when it is no longer needed
+
     def _original_text(self, record: ConnectionRecord) -> str | None:
         if record.new:
             return None
-        found = read_if_exists(self._backups / record.before) if record.before else None
+        found = read_if_exists(self._backup_path(record.before)) if record.before else None
         if found is None:
             raise StateBroken(f"the backup {record.before} is missing in {self._backups}; remove our entries by hand")
         return found.decode()
@@ -159,7 +182,7 @@ def _update_record(record: ConnectionRecord, old: str, names: list[str], new: st
     """The record after one more edit. If another program wrote in between, the backup is out of date."""
     is_ours = record.after == _hash_text(old)
     before = record.before if is_ours else None
-    return structs.replace(record, names=names, after=_hash_text(new), before=before, new=record.new and is_ours)
+    return structs.replace(record, names=names, after=_hash_text(new), before=before)
 
 
 def _hash_text(text: str) -> str:
@@ -173,3 +196,5 @@ def _prefix_errors(file: Path) -> Iterator[None]:
         yield
     except CannotEdit as exc:
         raise CannotEdit(f"{file}: {exc}") from exc
+    except RecursionError:
+        raise CannotEdit(f"{file}: its lists and objects are nested too deeply; edit it by hand") from None

@@ -8,8 +8,17 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..core.model import Json
 from . import jsonc, toml
-from .entries import ClientEntry, JsonFormat, SettingsEntry, format_claude_desktop, format_codex, format_opencode
+from .entries import (
+    ClientEntry,
+    JsonFormat,
+    SettingsEntry,
+    format_claude_desktop,
+    format_codex,
+    format_opencode,
+    read_entry,
+)
 from .jsonc import CannotEdit
 
 
@@ -48,10 +57,23 @@ class SupportedClient(Struct, frozen=True):
 
     def has_server(self, text: str, name: str | None = None) -> bool:
         """Whether there is a server of that name; without a name, whether there is a section for servers."""
+        section = self._read_section(text)
+        return section is not None and (name is None or name in section)
+
+    def read_server(self, text: str, name: str) -> ClientEntry | None:
+        """The entry of that name as it is written; None when there is none. Raises CannotEdit."""
+        found = (self._read_section(text) or {}).get(name)
+        return None if found is None else read_entry(name, found)
+
+    def _read_section(self, text: str) -> Json | None:
         section = (toml.read(text) if self.is_toml else jsonc.read(text)).get(self.servers_key)
         if section is not None and not isinstance(section, dict):
             raise CannotEdit(f"its {self.servers_key} should hold servers by name, and does not")
-        return section is not None and (name is None or name in section)
+        return section
+
+    def is_empty(self, text: str) -> bool:
+        """Whether the text holds nothing at all, not even a comment."""
+        return "".join(text.split()) in ("", "{}")
 
     def drop_empty_section(self, text: str) -> str:
         """The text without the section we created, if it is empty."""

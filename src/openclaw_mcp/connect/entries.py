@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -71,6 +72,21 @@ def format_opencode(entry: ClientEntry) -> SettingsEntry:
     if token != "env:":
         remote["headers"] = {"Authorization": f"Bearer {{{token}}}"}
     return remote
+
+
+def read_entry(name: str, value: Any) -> ClientEntry:
+    """An entry as any of the clients writes it. Raises CannotEdit when it names neither a program nor an address."""
+    fields = value if isinstance(value, dict) else {}
+    url = fields.get("url", fields.get("httpUrl"))
+    if isinstance(url, str):
+        return HttpClientEntry(name=name, url=url)
+    command, args = fields.get("command"), fields.get("args") or []
+    words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [None])]
+    if not all(isinstance(word, str) for word in words):
+        raise CannotEdit(f"its entry {name} names neither a program nor an address")
+    env = fields.get("env") or fields.get("environment") or {}
+    texts = {key: str(text) for key, text in env.items()} if isinstance(env, dict) else {}
+    return StdioClientEntry(name=name, command=words[0], args=tuple(words[1:]), env=texts)
 
 
 def _format_command(entry: StdioClientEntry) -> SettingsEntry:

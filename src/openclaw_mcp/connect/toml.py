@@ -36,6 +36,7 @@ def drop(text: str, table: str, name: str) -> str:
     if name not in before.get(table, {}):
         return text
     start, end = _find_table(text, table, name)
+    end = start + _length_without_comments_below(text[start:end])
     wanted = {key: item for key, item in before.items() if key != table}
     others = {key: item for key, item in before[table].items() if key != name}
     kept = text[:start] + text[end:]
@@ -66,6 +67,19 @@ def _find_table(text: str, table: str, name: str) -> tuple[int, int]:
             return first.start(), header.start()
         end = header.end()
     return first.start(), max(end, len(text))
+
+
+def _length_without_comments_below(block: str) -> int:
+    """What stands below the last value of a table may be about the next one, or a person's note: it is not ours."""
+    lines = block.splitlines(keepends=True)
+    kept = len(lines)
+    for place in range(len(lines) - 1, 0, -1):
+        line = lines[place].strip()
+        if line.startswith("#"):
+            kept = place
+        elif line:
+            break
+    return len("".join(lines[:kept]))
 
 
 def _format_key(name: str) -> str:

@@ -1,7 +1,7 @@
 """What an agent gets, and the events of its work; for every runtime: a model's API, a CLI, the demo."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, structs
 
@@ -13,6 +13,8 @@ from .numbers import read_count
 if TYPE_CHECKING:
     from .chat_messages import ChatMessage
     from .ports import Toolbox
+
+MAX_ATTACHMENT_BYTES: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
 
 
 class Attachment(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ class AgentProfile(Struct, frozen=True, kw_only=True):
     runtime: str = "demo"
     model: str | None = None
     """`provider/model`."""
+    context_tokens: int | None = None
+    """Tokens its model can hold; None where the config does not say."""
     workspace: str | None = None
     settings: AgentSettings = AgentSettings()
 
@@ -25,6 +27,8 @@ class AgentRoster(Struct, frozen=True, kw_only=True):
     agents: tuple[AgentProfile, ...] = (AgentProfile(id="main"),)
     default_id: str = "main"
     main_key: str = "main"
+    providers: frozenset[str] | None = None
+    """Of models; None: not known."""
 
     def get_agent(self, agent_id: str) -> AgentProfile:
         """Raises RpcError for an agent that is not configured."""

@@ -66,7 +66,7 @@ _SESSION_TOOLS: Final = (
         "Returns the child's session key and run id at once: do not wait for it in a loop.",
         text("prompt", "The whole task: the sub-agent knows nothing of this conversation.", "task message"),
         text("agentId", "Which agent does it; this one unless given. See agents_list.", "agent agent_id"),
-        text("channel", "Not needed: the result comes to this session, and so to its conversation."),
+        text("channel", "Leave it out: the result comes to this session's own conversation, and to no other channel."),
         text("label", "A short name for it.", "name"),
         text("model", "The model it uses, as provider/model."),
         text("thinking", "How hard it thinks."),
@@ -101,7 +101,7 @@ _SESSION_TOOLS: Final = (
 
 _TARGET: Final = text(
     "target",
-    "The conversation, as its channel writes it: a chat id, @name, room or channel id.",
+    "The conversation, as its channel writes it: a chat id, @name, room or channel id; this one unless given.",
     "to recipient chat_id chatId",
 )
 _MESSAGE: Final = text("message", "The text.", "text content body")
@@ -123,13 +123,14 @@ _REPLY_TO: Final = text("replyToId", "The id of the message this answers.", "rep
 
 _MESSAGE_TOOLS: Final = (
     message_tool("message_send", "send", "Send a message",
-        "Send a message to any conversation, with a picture or file if `media` is given.",
+        "Send a message to this or any other conversation, with a picture or file if `media` is given; a file alone "
+        "needs no text.",
         _TARGET, _MESSAGE,
         text(
             "media", "A file to go with it: a path in your workspace or an http(s) address.",
             "mediaUrl media_url file path",
         ),
-        _REPLY_TO, _THREAD, *_CHANNEL, required="target message", extra_methods=("send", "message:send"),
+        _REPLY_TO, _THREAD, *_CHANNEL, extra_methods=("send", "message:send"),
     ),
     message_tool("message_reply", "reply", "Reply here",
         "Answer in the conversation this run came from, in its thread; `replyToId` quotes one message.",
@@ -167,13 +168,13 @@ _MESSAGE_TOOLS: Final = (
         _TARGET,
         text("file", "A path in your workspace or an http(s) address.", "path filePath file_path media mediaUrl url"),
         text("caption", "Words to go with it.", "message text"),
-        _THREAD, *_CHANNEL, required="target file",
+        _THREAD, *_CHANNEL, required="file",
     ),
     message_tool("message_send_with_effect", "sendWithEffect", "Send with an effect",
         "Send a message with a visual effect (confetti, fireworks …) where the channel has such.",
         _TARGET, _MESSAGE,
         text("effectId", "The effect, as the channel names it.", "effect effect_id"),
-        _THREAD, *_CHANNEL, required="target message effectId",
+        _THREAD, *_CHANNEL, required="message effectId",
     ),
     message_tool("message_pin", "pin", "Pin a message",
         "Pin a message of this conversation, or unpin it with `remove`.",

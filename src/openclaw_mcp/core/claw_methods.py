@@ -47,6 +47,12 @@ TOOLS_BY_ACTION: Final[dict[str, dict[str, str]]] = {
 }
 """A tool with many actions: each by the name of the tool that does it alone, as rules name it. Three have no tool."""
 
+
+def recorded_tool(name: str) -> str:
+    """The tool as records of its effects name it: the messaging tools are all `message`."""
+    return CLAW_TOOLS[name].parent or name
+
+
 METHODS_BY_TOOL: Final = {name: tool.methods for name, tool in CLAW_TOOLS.items()}
 
 TOOLS_BY_METHOD: Final[dict[str, frozenset[str]]] = {
@@ -69,6 +75,12 @@ def tools_for_request(method: str, params: Json) -> frozenset[str]:
         return frozenset() if tool is None else frozenset({tool})
     return TOOLS_BY_METHOD.get(method, frozenset())
 
+
+LIST_FURTHER_TOOLS: Final = "tools.list"
+CALL_FURTHER_TOOL: Final = "tools.call"
+"""A session's tools besides the 29: those of MCP servers, nodes and apps."""
+FURTHER_TOOL_METHODS: Final = frozenset({LIST_FURTHER_TOOLS, CALL_FURTHER_TOOL})
+"""Behind no tool of the 29: each tool called by them is decided and recorded by the gateway's dispatcher."""
 
 AUXILIARY_METHODS: Final = frozenset({"agent.wait", "sessions.resolve", "gateway.restart.preflight"})
 """Methods that only help one of the others to do what a tool is for: no use of a tool by themselves."""

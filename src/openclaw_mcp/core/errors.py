@@ -45,6 +45,12 @@ class PromptNotFound(OpenClawError):
     code = "prompt_not_found"
 
 
+class PromptArguments(OpenClawError):
+    """An argument of a prompt is missing or can't be used."""
+
+    code = "prompt_arguments"
+
+
 class InputRequired(OpenClawError):
     """Raised by a call context, caught by the server; a tool lets it pass."""
 

@@ -24,6 +24,27 @@ class AgentEventData(Struct, frozen=True, kw_only=True, rename="camel"):
     media_urls: tuple[str, ...] = ()
 
 
+class RemoteApprovalRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The command of a question, as `exec.approval.requested` has it."""
+
+    command: str = ""
+    host: str | None = None
+    node_id: str | None = None
+    node_name: str | None = None
+    warning_text: str | None = None
+    run_id: str | None = None
+
+
+class RemoteApproval(Struct, frozen=True, kw_only=True):
+    """The events `exec.approval.requested` and, with a decision, `exec.approval.resolved`."""
+
+    id: str = ""
+    request: RemoteApprovalRequest = RemoteApprovalRequest()
+    decision: str | None = None
+    reason: str | None = None
+    """Why it ended, if not by an answer there: `timeout`, `run-aborted`."""
+
+
 class RemoteRunEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     """A `chat` event (`state`) or an `agent` event (`stream`) of one run. `gone`: the gateway did not come back."""
 
@@ -35,6 +56,8 @@ class RemoteRunEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     error_message: str | None = None
     stream: str | None = None
     data: AgentEventData | None = None
+    approval: RemoteApproval | None = None
+    """Of a question about a command of the run: an event of its own, without `state` and `stream`."""
 
     @property
     def is_end(self) -> bool:

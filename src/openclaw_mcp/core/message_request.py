@@ -36,8 +36,6 @@ class ActionRequest(Struct, frozen=True, kw_only=True):
     target: str | None = None
     targets: tuple[str, ...] = ()
     text: str = ""
-    written_text: str = ""
-    """As the client wrote it, which is how it records the message: line breaks may be spelled `\\n`."""
     media: tuple[str, ...] = ()
     file_name: str | None = None
     reply_to: str | None = None
@@ -72,8 +70,7 @@ def parse_action(action: str, params: Json) -> ActionRequest:
         account=read.text("accountId", "account"),
         target=target,
         targets=read.text_list("targets"),
-        text=text.replace("\\n", "\n"),
-        written_text=text,
+        text=text,
         media=read.media(),
         file_name=read.text("filename", "fileName"),
         reply_to=read.text("replyTo", "replyToId"),

@@ -93,6 +93,8 @@ class Caller(Struct, frozen=True, kw_only=True, cache_hash=True):
 
 OWNER_SCOPES: Final = frozenset({"*", "operator.admin"})
 """Scopes that make an operator the owner."""
+SOURCE_SCOPE_PREFIX: Final = "source:"
+"""How a scope begins that opens one source of tools."""
 
 
 LOCAL_CALLER = Caller(kind="local", name="local", scopes=frozenset({"*"}))

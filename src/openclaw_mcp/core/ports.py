@@ -42,6 +42,10 @@ class CallContext(Protocol):
     def can_ask(self, capability: str, mode: str = "") -> bool:
         """Whether this client answers `elicitation` (mode `form` or `url`), `sampling` or `roots`."""
 
+    @property
+    def asks_within_call(self) -> bool:
+        """Whether `ask` waits for the answer: a tool may then ask in the middle of its work."""
+
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         """The client's answers by key. Raises CannotAsk when it declared no such capability.
 
@@ -63,6 +67,10 @@ class NullCallContext:
         return
 
     def can_ask(self, capability: str, mode: str = "") -> bool:
+        return False
+
+    @property
+    def asks_within_call(self) -> bool:
         return False
 
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
@@ -150,7 +158,7 @@ class PromptProvider(Protocol):
     async def list(self, caller: Caller) -> Sequence[PromptSpec]: ...
 
     async def get(self, call: PromptCall) -> Prompt:
-        """Raises PromptNotFound."""
+        """Raises PromptNotFound, PromptArguments."""
 
 
 class Completer(Protocol):
@@ -181,11 +189,19 @@ class RunExecutor(Protocol):
     async def submit(self, request: "RunRequest") -> "RunAdmission":
         """Admit it, on disk when this returns; it is carried out now or when its turn comes."""
 
-    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
+    async def record(self, request: "RunRequest", reply: str) -> "Run":
+        """Store a message that the gateway itself has answered, and the reply: a run that is over. The one that has
+        the id already, if there is one."""
+
+    async def abort(
+        self, key: str, *, run_id: str | None = None, include_queued: bool = True, reason: str = "rpc"
+    ) -> Sequence[str]:
         """Stop what runs in a session, and drop what waits; the ids of those ended or about to be."""
 
+    async def find(self, run_id: str) -> "Run | None": ...
+
     async def wait(self, run_id: str, *, seconds: float) -> "Run | None":
-        """The run once it has ended; None when the time is up first."""
+        """The run once it has ended, also when its session is deleted then; None when the time is up first."""
 
 
 class GrantIssuer(Protocol):

@@ -63,6 +63,13 @@ def model_choices(model: ModelSetting) -> tuple[str | None, tuple[str, ...]]:
     return (model.primary, model.fallbacks) if isinstance(model, ModelFallbacks) else (model, ())
 
 
+def uses_default_model(runtime: str | None, default_runtime: str | None) -> bool:
+    """Whether an agent that names no model has that of `agents.defaults`. A CLI has its own default instead, unless
+    the defaults name the same CLI: then their model is meant for it. `runtime` is the agent's own, if it names one."""
+    is_cli = runtime in CLI_PROVIDERS or runtime == MULTI_PROVIDER_CLI
+    return not is_cli or runtime == default_runtime
+
+
 def runtime_for(model: ModelSetting, apis: Mapping[str, ModelApi]) -> str:
     """The runtime of an agent that names none: that of its model's provider; without a model, the demo."""
     first, _ = model_choices(model)

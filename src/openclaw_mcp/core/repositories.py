@@ -7,10 +7,12 @@ from .model import CallRecord, Json
 from .sessions import (
     AuditQuery,
     ConfigChange,
+    DayUsage,
     FinishedRun,
     HistoryPage,
     MessageDraft,
     NewSession,
+    RecordedRun,
     Run,
     RunAdmission,
     RunClaim,
@@ -99,7 +101,11 @@ class RunRepository(Protocol):
     async def answer_messages(self, run: Run) -> Sequence[TranscriptMessage]:
         """The messages a run added to the transcript, oldest first: its answer, and the tools it used."""
 
-    async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
+    async def record(self, request: RunRequest, outcome: RunOutcome) -> RecordedRun:
+        """Store a run that is over, beside what else goes on in its session; the messages are the request's and the
+        outcome's. A run that has the id already stays as it is."""
+
+    async def drop(self, key: str, *, run_id: str | None = None, reason: str = "rpc") -> Sequence[Run]:
         """End runs that wait in this session, as aborted."""
 
     async def request_stop(self, run_ids: Sequence[str]) -> None:
@@ -131,6 +137,11 @@ class AuditTrail(Protocol):
 
     async def find(self, query: AuditQuery) -> Sequence[Json]:
         """Tool calls, the newest first, in the format of `audit.list`."""
+
+
+class UsageRepository(Protocol):
+    async def by_day(self, since: int, until: int, *, agent_id: str | None) -> dict[str, DayUsage]:
+        """The days on which runs of this agent, or of any, ended between these times (Unix milliseconds), by date."""
 
 
 class SubagentRepository(Protocol):

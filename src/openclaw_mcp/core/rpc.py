@@ -6,11 +6,13 @@ publishes events; the server decides which connections may receive them.
 
 import re
 from collections.abc import Awaitable, Callable, Sequence, Set
-from typing import Any, Final, Protocol, TypeVar
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from .accepted_params import ACCEPTED_PARAMS, METHODS_WITH_ANY_PARAMS
 from .errors import OpenClawError
 from .model import Caller, Json
 
@@ -19,6 +21,7 @@ WRITE: Final = "operator.write"
 ADMIN: Final = "operator.admin"
 APPROVALS: Final = "operator.approvals"
 PAIRING: Final = "operator.pairing"
+QUESTIONS: Final = "operator.questions"
 TALK: Final = "operator.talk"
 
 
@@ -117,6 +120,8 @@ class RpcEvent(Struct, frozen=True, kw_only=True):
     """When set, only connections subscribed to this topic receive it."""
     other_topic: str | None = None
     """A second topic: connections subscribed to either receive it, once."""
+    except_for: str | None = None
+    """The id of a connection that does not receive it."""
     state_version: Json | None = None
 
 
@@ -141,16 +146,42 @@ Params = TypeVar("Params")
 
 
 SAFE_INTEGER: Final = 2**53 - 1  # the largest integer that every reader of JSON reads exactly
+MAX_NAME_LENGTH: Final = 200  # characters of a parameter's name that an error repeats
+MAX_PROBLEMS: Final = 10  # that one error names
 
 
 def read_params(params: Any, kind: type[Params], method: str) -> Params:
-    """The parameters as `kind`, unknown ones ignored. Raises RpcError with the texts OpenClaw's clients know."""
+    """The parameters as `kind`. Raises RpcError with the texts OpenClaw's clients know, also for unknown ones."""
     if not isinstance(params, dict):
         raise RpcError(f"invalid {method} params: must be object")
+    problems = []
     try:
-        return msgspec.convert(params, kind)
+        value = msgspec.convert(params, kind)
     except msgspec.ValidationError as exc:
-        raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
+        problems.append(schema_message(str(exc)))
+    names = _names_of(cast(Any, kind))
+    if not params.keys() <= names and method not in METHODS_WITH_ANY_PARAMS:
+        known = names | ACCEPTED_PARAMS.get(method, frozenset())
+        problems += [_unexpected(name) for name in params if name not in known]
+    if problems:
+        raise RpcError(f"invalid {method} params: {'; '.join(dict.fromkeys(problems[:MAX_PROBLEMS]))}")
+    return value
+
+
+def refuse_params(params: Json, method: str) -> None:
+    """For a method that reads none. Raises RpcError that names the first one OpenClaw does not take either."""
+    for name in params.keys() - ACCEPTED_PARAMS.get(method, frozenset()):
+        raise RpcError(f"invalid {method} params: {_unexpected(name)}")
+
+
+def _unexpected(name: str) -> str:
+    return f"at root: unexpected property '{name[:MAX_NAME_LENGTH]}'"
+
+
+@cache
+def _names_of(kind: Any) -> frozenset[str]:
+    """The names of a struct's fields on the wire."""
+    return frozenset(field.encode_name for field in structs.fields(kind))
 
 
 def make_method(

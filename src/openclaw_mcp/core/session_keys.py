@@ -2,12 +2,16 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from .agents import AGENT_ID_PATTERN, AgentRoster
 from .rpc import RpcError
 from .sessions import NewSession
 
 MAX_KEY_LENGTH: Final = 512
-SESSION_KINDS: Final = ("dashboard", "subagent", "cron", "deleted", "hook", "node")
+SESSION_KINDS: Final = ("dashboard", "explicit", "subagent", "cron", "deleted", "hook", "node", "harness", "voice")
+CHANNEL_KINDS: Final = frozenset({"main", "subagent", "cron", "deleted", "group"})
+"""What a session stays also when a client chats in it; any other is a direct conversation then."""
 
 
 def normalize_key(key: str, roster: AgentRoster, *, agent_id: str | None = None) -> str:
@@ -36,6 +40,8 @@ def classify_key(key: str, roster: AgentRoster) -> str:
     _, rest = split_key(key)
     if rest == roster.main_key:
         return "main"
+    if rest.startswith("tui-"):
+        return "tui"
     steps = rest.split(":")
     if steps[0] in SESSION_KINDS:
         return steps[0]
@@ -49,3 +55,9 @@ def new_session(key: str, roster: AgentRoster, **more: object) -> NewSession:
     owner, _ = split_key(key)
     roster.get_agent(owner)
     return NewSession(key=key, agent_id=owner, classification=classify_key(key, roster), **more)  # type: ignore[arg-type]  # the caller's fields
+
+
+def new_chat_session(key: str, roster: AgentRoster, **more: object) -> NewSession:
+    """The same, for a session that a client begins by writing in it."""
+    new = new_session(key, roster, **more)
+    return new if new.classification in CHANNEL_KINDS else replace(new, classification="direct")

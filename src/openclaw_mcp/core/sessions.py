@@ -76,6 +76,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     spawned_by: str | None = None
     spawn_depth: int | None = None
     entry: Json = {}
+    session_id: str | None = None
+    """The id it gets; a new one unless it is named."""
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
@@ -169,6 +171,8 @@ class RunOptions(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Where a channel's message came from: `{channel, accountId, to, chatType, sender: {id, ...}}`."""
     answers_in_conversation: bool = field(default=False, name="answersThere")
     """Whether the answer is sent to the session's conversation."""
+    is_task: bool = False
+    """Whether the method `agent` began it: clients see such a run as a task."""
     lane: str | None = None
     cwd: str | None = None
     model: str | None = None
@@ -192,6 +196,20 @@ class RunUsage(Struct, frozen=True, kw_only=True, rename="camel"):
     cache_read: int = 0
     cache_write: int = 0
     cost: dict[str, float] | UnsetType = UNSET
+
+
+class DayUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the runs that ended on a day used. `total_cost` is in dollars, of those runs whose cost is known."""
+
+    date: str
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total_tokens: int = 0
+    total_cost: float = 0.0
+    missing_cost_entries: int = 0
+    """Runs that used tokens and whose cost is not known."""
 
 
 class RunFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,6 +268,15 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.status not in ("queued", "running")
+
+
+class RecordedRun(Struct, frozen=True, kw_only=True):
+    """A run that was over when it was stored."""
+
+    run: Run
+    session: Session | None = None
+    """None: it was stored before."""
+    messages: tuple[TranscriptMessage, ...] = ()
 
 
 class RunClaim(Struct, frozen=True, kw_only=True):
@@ -351,8 +378,14 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     session: str | None = None
     tool: str | None = None
     outcome: str | None = None
+    agent: str | None = None
     since: int | None = None
     """Unix milliseconds."""
+    until: int | None = None
+    """Unix milliseconds."""
+    outcomes: tuple[str, ...] | None = None
+    other_outcomes: bool = False
+    """Whether every outcome but `outcomes` is meant."""
     before: int | None = None
     """The id of the last record of the page before."""
     limit: int = 100
@@ -385,4 +418,12 @@ class RunEnded(Struct, frozen=True, kw_only=True):
     messages: tuple[TranscriptMessage, ...] = ()
 
 
-RunEvent = RunStarted | RunOutput | MessagesAdded | RunEnded
+class RunRecorded(Struct, frozen=True, kw_only=True):
+    """The gateway itself has answered a message: the run was over when it was stored, with its `messages`."""
+
+    run: Run
+    session: Session
+    messages: tuple[TranscriptMessage, ...] = ()
+
+
+RunEvent = RunStarted | RunOutput | MessagesAdded | RunEnded | RunRecorded

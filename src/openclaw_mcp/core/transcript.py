@@ -18,6 +18,10 @@ FOR_OPERATORS: Final = "forOperators"
 Later runs of that kind read them whole; for all others they are as the owner's."""
 IN_CONVERSATION: Final = "said"
 """True in messages of the other runs that the session's conversation received: written, answered or sent there."""
+COMMAND_MARK: Final = "command"
+"""True in a chat command and in the gateway's reply to it: people read them, models do not."""
+GATEWAY_MODEL: Final = "gateway-injected"
+"""The model of messages that the gateway itself wrote, for provider `openclaw`: clients of the protocol know it."""
 VISIBLE_BLOCK_TYPES: Final = frozenset({"text", "image", "audio", "video", "file"})
 """Parts of an answer that its reader received. Tool calls and thinking are not among them."""
 MESSAGE_DERIVED_FIELDS: Final = ("derivedTitle", "lastMessagePreview")

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from ..core.errors import OpenClawError
+from .open_flags import NO_LINK, NO_WAIT, NOT_INHERITED
 
 MAX_PATH_LENGTH: Final = 4096  # characters; no file system takes more
 STATE_MARKER_FILE: Final = "gateway-token.txt"
@@ -27,9 +28,8 @@ SENDABLE_STATE_FOLDERS: Final = re.compile(r"media|workspaces?(-[a-z0-9_-]+)?")
 SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # two letters at least: one is a drive
 VIRTUAL_FILESYSTEMS: Final = ("/proc", "/sys", "/dev")
 
-_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-_NO_LINK_FLAG = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NOT_INHERITED | NO_LINK
+_FILE_FLAGS = os.O_RDONLY | NOT_INHERITED | NO_WAIT | NO_LINK | getattr(os, "O_NOCTTY", 0)
 
 
 class FileRefused(OpenClawError):
@@ -244,17 +244,17 @@ def _read_bytes(root: Path, parts: Sequence[str], access: FileAccess, max_bytes:
 
 def _open_beneath(root: Path, parts: Sequence[str], guard: _SecretGuard) -> int:
     """The file's descriptor, reached from folder to folder; a link anywhere on the way ends it."""
-    folder = os.open(root, _FOLDER_FLAGS | _NO_LINK_FLAG)
+    folder = os.open(root, _FOLDER_FLAGS)
     try:
         guard.check_folder(folder)
         for part in parts[:-1]:
-            deeper = os.open(part, _FOLDER_FLAGS | _NO_LINK_FLAG, dir_fd=folder)
+            deeper = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
             os.close(folder)
             folder = deeper
             guard.check_folder(folder)
         # Looked at first: merely opening a device can do something.
         guard.check_file(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), parts[-1])
-        return os.open(parts[-1], _FILE_FLAGS | _NO_LINK_FLAG, dir_fd=folder)
+        return os.open(parts[-1], _FILE_FLAGS, dir_fd=folder)
     finally:
         os.close(folder)
 

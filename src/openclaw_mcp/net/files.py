@@ -3,19 +3,20 @@
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from ..core.errors import OpenClawError
+from .open_flags import NO_LINK, NO_WAIT, NOT_INHERITED
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # means "no such module"
 
-_SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Not through a link, not into programs we start, not waiting for the other end of a pipe."""
+DRAFT_DIGITS: Final = 8  # at the end of a draft's name
+_SAFE_FLAGS = NO_LINK | NOT_INHERITED | NO_WAIT
 
 
 class StateBroken(OpenClawError):
@@ -51,8 +52,12 @@ def open_private(path: Path, flags: int) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StateBroken(f"{path} is no file; move it away")
-    if writes and os.name != "nt":
-        os.fchmod(descriptor, 0o600)
+    if writes and sys.platform != "win32":
+        try:
+            os.fchmod(descriptor, 0o600)
+        except OSError as exc:
+            os.close(descriptor)
+            raise StateBroken(f"{path} can't be made private: {exc.strerror}; it may belong to another user") from exc
     return descriptor
 
 
@@ -82,12 +87,29 @@ def lock_file(descriptor: int, *, wait: bool = True, shared: bool = False) -> bo
     """Lock an open file until it is closed or this process dies. False: another process has it, and we do not `wait`.
 
     Windows has no such lock: there it counts as taken."""
-    if fcntl is not None:
+    if sys.platform != "win32":
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return False
     return True
+
+
+class FileIdentity:
+    """Which file a path leads to now, to find out later whether it still does: what is written to an open file that was
+    removed is gone once it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found = path.stat()
+
+    def is_there(self) -> bool:
+        try:
+            return os.path.samestat(self._found, self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # the folder may be closed to us by now; the file is in it all the same
+            return True
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -105,7 +127,7 @@ def replace_file(path: Path, data: bytes) -> None:
 def read_if_exists(path: Path) -> bytes | None:
     """The file's bytes, also through a link; None when there is none. Raises StateBroken, for a pipe or device too."""
     with _state_errors(path, "read"), suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY | (_SAFE_FLAGS & ~getattr(os, "O_NOFOLLOW", 0)))
+        descriptor = os.open(path, os.O_RDONLY | NOT_INHERITED | NO_WAIT)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # to read it could last for ever
                 raise StateBroken(f"{path} is no file; move it away")
@@ -134,7 +156,7 @@ def _state_errors(path: Path, action: str) -> Iterator[None]:
 @contextmanager
 def _draft(path: Path, data: bytes) -> Iterator[Path]:
     """A private file with `data` beside `path`, on disk before it takes its place; removed if it is not moved."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(DRAFT_DIGITS // 2)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
@@ -147,9 +169,19 @@ def _draft(path: Path, data: bytes) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
+def remove_drafts(path: Path) -> None:
+    """Remove what killed processes left of a `write_atomic` to `path`. The caller holds the lock of its writers, which
+    Windows does not have."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            for found in path.parent.iterdir():
+                if found.name.startswith(f".{path.name}.") and len(found.suffix) == len(".") + DRAFT_DIGITS:
+                    found.unlink(missing_ok=True)
+
+
 def _sync_folder(folder: Path) -> None:
     """A rename is on disk once its folder is."""
-    if os.name == "nt":  # a folder can't be opened there
+    if sys.platform == "win32":  # a folder can't be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -90,10 +90,10 @@ def _raise_file_limit() -> None:
 
 def connection_limit() -> int:
     """How many this process can have and still open a file."""
-    if sys.platform == "win32":
-        return MAX_OPEN_FILES
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_OPEN_FILES)
+    files = MAX_OPEN_FILES
+    if sys.platform != "win32":
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_OPEN_FILES)
     return files - min(RESERVED_FILES, files // 4)
 
 

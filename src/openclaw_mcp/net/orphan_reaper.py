@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import subprocess
+import sys
 from typing import Final
 
 from .processes import LAUNCH_MARK_VARIABLE, popen_group
@@ -77,6 +78,8 @@ class OrphanReaper:
 
     def _send_line(self, line: str) -> bool:
         """False when there is no shell. One that is gone is forgotten: the number of its pipe may be another file's."""
+        if sys.platform == "win32":
+            return True  # there is no shell to ask: a program outlives a process of ours that is killed
         if self._shell is not None and not self._shell.send(line):
             self._shell = None
         return self._shell is not None

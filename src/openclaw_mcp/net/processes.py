@@ -118,6 +118,10 @@ def popen_group(
 ) -> "subprocess.Popen[bytes]":
     """A program in a session and process group of its own, for an owner without an event loop. `options` are those of
     `Popen`. Raises OSError."""
+    if sys.platform == "win32" and PIPE in (stdin, stdout, stderr):
+        from asyncio.windows_utils import Popen  # here for start-up: only Windows has it, whose loop can read its pipes
+
+        return Popen(list(argv), stdin=stdin, stdout=stdout, stderr=stderr, **options)
     return subprocess.Popen(
         list(argv), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, bufsize=0, **options
     )
@@ -192,8 +196,8 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL to the whole group, what has outlived the program included."""
-        if os.name == "nt":
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(self.pid)], check=False, capture_output=True)
+        if sys.platform == "win32":
+            self._signal_group(signal.SIGTERM)  # which nothing can ignore there
         else:
             self._signal_group(signal.SIGKILL)
 
@@ -255,6 +259,10 @@ class Process:
 
     def _signal_group(self, number: int) -> bool:
         """Whether there was a group to signal."""
+        if sys.platform == "win32":
+            if number and self.status is None:
+                subprocess.run(["taskkill", "/F", "/T", "/PID", str(self.pid)], check=False, capture_output=True)
+            return self.status is None
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):

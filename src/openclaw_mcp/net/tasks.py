@@ -149,10 +149,15 @@ async def _cancelled_only_by_us(step: Callable[[], Awaitable[object]]) -> None:
     try:
         await step()
     except asyncio.CancelledError as exc:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if is_cancelling():
             raise
         raise RuntimeError("what it waited for was cancelled") from exc
+
+
+def is_cancelling() -> bool:
+    """Whether the running task is to end. If not, a CancelledError is that of something it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def finish(work: Coroutine[Any, Any, Result]) -> Result:

@@ -43,6 +43,10 @@ class DesktopNotifier:
     def unavailable_reason(self) -> UnavailableReason | None:
         if sys.platform == "darwin":
             return None
+        if sys.platform == "win32":
+            return UnavailableReason(
+                "Notifications are not built for Windows yet.", "Use the OpenClaw tray application there."
+            )
         if self._bus_address() is None:
             return UnavailableReason("There is no desktop session bus.", "Start the node inside a desktop session.")
         if find_spec("dbus_fast") is None and which("notify-send") is None:
@@ -63,6 +67,8 @@ class DesktopNotifier:
                 await _send_notification(bus, title, body, urgency=urgency, sound=sound)
 
     # ---- UserPrompter------------------------------------------------------------------------------------------------
+
+    keeps_questions = False
 
     def is_available(self) -> bool:
         return self._ask_on_desktop() and self._bus_address() is not None and find_spec("dbus_fast") is not None

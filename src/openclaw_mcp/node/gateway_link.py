@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 import random
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -178,7 +179,7 @@ class _GatewayLink:
                 version=__version__,
                 platform=platform,
                 mode="node",
-                display_name=self._node.settings.display_name or os.uname().nodename,
+                display_name=self._node.settings.display_name or socket.gethostname(),
                 device_family=family,
             ),
             role="node",

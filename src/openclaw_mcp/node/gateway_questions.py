@@ -19,6 +19,8 @@ _ANSWERS: Final[dict[str, PromptAnswer]] = {"allow-once": "once", "allow-always"
 class GatewayPrompter:
     """A `UserPrompter`, available while a connection is attached and the setting is on."""
 
+    keeps_questions = False
+
     def __init__(self, *, ask_on_gateway: Callable[[], bool], seconds: Callable[[], float]) -> None:
         self._ask_on_gateway, self._seconds = ask_on_gateway, seconds
         self._connections: list[CallGateway] = []
@@ -42,11 +44,13 @@ class GatewayPrompter:
         request = {
             "id": id,
             "command": question.detail,
-            "warningText": f"{question.title} {question.why}; asked by {question.asker}",
+            "warningText": _reason(question),
             "timeoutMs": int(self._seconds() * 1000),
             "unavailableDecisions": ["allow-always"],
             "requireDeliveryRoute": True,  # with no operator there, the answer is no at once, not after minutes
         }
+        if question.invocation:  # by it the gateway knows whose run waits, and asks where its conversation is
+            request["toolCallId"] = question.invocation
         try:
             reply = await call_gateway("exec.approval.request", request)
         except OpenClawError:
@@ -56,6 +60,13 @@ class GatewayPrompter:
             raise
         decision = reply.get("decision") if isinstance(reply, dict) else None
         return _ANSWERS.get(decision) if isinstance(decision, str) else None
+
+
+def _reason(question: UserQuestion) -> str:
+    """What the gateway does not know: that it is no command, why it is asked, and by whom if not by the gateway."""
+    title = f"{question.title} " if question.kind != "exec" else ""
+    asker = "" if question.invocation else f"; asked by {question.asker}"
+    return f"{title}{question.why}{asker}"
 
 
 async def _withdraw(call_gateway: CallGateway, id: str) -> None:

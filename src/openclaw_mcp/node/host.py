@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +28,7 @@ from ..tools.audit import AuditRecord, log_record
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
 from . import settings as node_settings
+from .address_file import AddressFile
 from .canvas.canvas import CanvasCapability
 from .capability import Capability, UnavailableReason
 from .consent import ConsentStore
@@ -39,6 +41,7 @@ from .media.camera import CameraCapability
 from .media.screen import ScreenCapability
 from .media.tts import TtsCapability
 from .private_files import file_stamp
+from .prompts import NodePrompts
 from .questions import PromptRouter
 from .registry import CapabilityRegistry
 from .resources import NodeResources
@@ -49,7 +52,7 @@ from .token import TokenFile
 
 SETTINGS_POLL: Final = 1.0  # seconds between checks of the settings file
 POLLS_PER_REFRESH: Final = 5  # polls between checks of what can work here: a display or a camera may have come or gone
-MOST_AUTO_PORTS: Final = 50  # ports tried after the wanted one with --port auto
+MOST_AUTO_PORTS: Final = 50  # ports tried after the one of the settings when that is taken
 MAX_REQUEST: Final = 4500.0  # seconds; longer than the longest tool, so that the tool's own limit counts
 HOST: Final = "127.0.0.1"
 MCP_CLIENT_CALLER: Final = Caller(kind="local", name="mcp-client", scopes=frozenset({"*"}))
@@ -74,6 +77,7 @@ class LocalNode:
             [self.desktop, self.terminal, self.gateway_prompter],
             seconds=lambda: self.settings.ask_seconds,
             ask_in_client=lambda: self.settings.ask_in_client,
+            wait_for_person=self.terminal.wait_for_watcher,
         )
         self.approvals = ExecAuthorizer(state_dir=state_dir, prompt_router=self.prompt_router)
         self.consents = ConsentStore(state_dir=state_dir, prompt_router=self.prompt_router)
@@ -86,10 +90,26 @@ class LocalNode:
         self._dispatcher = ToolDispatcher(ToolRegistry({"node": self.capabilities}), audit=self._audit)
         self.tools = LocalNodeTools(self.capabilities, self._dispatcher, self.resources)
         self._mcp_tools = McpNodeTools(self.capabilities, self._dispatcher, self.resources)
+        self._prompts = NodePrompts(self.capabilities)
 
     def create_mcp_server(self) -> McpServer:
         info = McpServerInfo(name="openclaw-node", version=__version__, title="OpenClaw node")
-        return McpServer(info, self._mcp_tools, resources=self.resources, instructions=INSTRUCTIONS)
+        return McpServer(
+            info, self._mcp_tools, resources=self.resources, prompts=self._prompts, instructions=INSTRUCTIONS
+        )
+
+    def follow_settings(self) -> None:
+        """Use the settings file as it is edited, while `open` runs; for a node without a `NodeHost`."""
+        poll = SettingsPoll(self)
+
+        async def look() -> None:
+            if poll.has_changed():
+                try:
+                    self.reload_settings()
+                except OpenClawError as exc:
+                    logger.warning("node: the settings stay as they were: %s", exc)
+
+        self._tasks.loop(look, name="settings", every=SETTINGS_POLL, on_failure="restart")
 
     def reload_settings(self) -> None:
         """Raises BadSettings; the settings stay as they were then."""
@@ -149,6 +169,23 @@ class LocalNode:
             except (SocketUnavailable, OSError) as exc:
                 logger.warning("node: the socket for terminals can't be opened (%s), going on without", exc)
             yield
+
+
+class SettingsPoll:
+    """One look at a time: has the settings file changed, and, at every few looks, which commands can work?"""
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+        self._looks = 0
+        self._stamp = file_stamp(node.settings_path)
+
+    def has_changed(self) -> bool:
+        """Whether the settings file is another one than at the last look."""
+        self._looks += 1
+        if self._looks % POLLS_PER_REFRESH == 0:
+            self._node.capabilities.refresh()
+        before, self._stamp = self._stamp, file_stamp(self._node.settings_path)
+        return self._stamp != before
 
 
 class LocalNodeTools:
@@ -216,11 +253,10 @@ class PortChoice(msgspec.Struct, frozen=True):
 
 
 def choose_port(flag: str | None, settings: NodeSettings) -> PortChoice:
-    """A flag wins over OPENCLAW_MCP_PORT, that over the setting. Raises BadSettings."""
+    """A flag wins over OPENCLAW_MCP_PORT, that over the setting, which gives way to the next free one when it is
+    taken. Raises BadSettings."""
     text = flag or os.environ.get("OPENCLAW_MCP_PORT")
-    if not text:
-        return PortChoice(settings.mcp_port)
-    if text == "auto":
+    if not text or text == "auto":
         return PortChoice(settings.mcp_port, auto=True)
     port = parse_whole_number(text, maximum=65535)
     if port is None:
@@ -245,7 +281,7 @@ def make_token_check(token: TokenFile) -> Identify:
 async def serve_mcp_http(
     node: LocalNode, choice: PortChoice, *, bounds: ConnectionBounds = ConnectionBounds()
 ) -> AsyncIterator[str]:
-    """The local MCP server, answering while the block runs; yields its address."""
+    """The local MCP server, answering while the block runs; yields its address, which a file holds meanwhile."""
     # Here for start-up: `openclaw node --stdio` and the doctor need no web server.
     from ..mcp.server.http import McpHttp
     from ..net import listen
@@ -273,6 +309,9 @@ async def serve_mcp_http(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(listen.serve_in_background(endpoint, listener, bounds=bounds))
         stack.push_async_callback(endpoint.aclose)  # closed first, so that no open stream delays the server
+        file = AddressFile(node.state_dir)
+        file.write(address)
+        stack.callback(file.remove, address)
         yield address
 
 
@@ -315,25 +354,19 @@ class NodeHost:
         """Until `stop` is set. Raises at once when an endpoint that is wanted from the start can't be opened."""
         async with self._node.open():
             try:
-                stamp = file_stamp(self._node.settings_path)
+                poll = SettingsPoll(self._node)
                 await self._apply_settings()
-                await self._watch_settings(stop, stamp)
+                await self._watch_settings(stop, poll)
             finally:
                 for name in list(self._endpoints):
                     await self._close_endpoint(name)
 
-    async def _watch_settings(self, stop: asyncio.Event, last_stamp: object) -> None:
-        polls = 0
+    async def _watch_settings(self, stop: asyncio.Event, poll: SettingsPoll) -> None:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTINGS_POLL):
                     await stop.wait()
-            polls += 1
-            if polls % POLLS_PER_REFRESH == 0:
-                self._node.capabilities.refresh()
-            now = file_stamp(self._node.settings_path)
-            if now != last_stamp and not stop.is_set():
-                last_stamp = now
+            if poll.has_changed() and not stop.is_set():
                 await self._reload_settings()
 
     async def _reload_settings(self) -> None:
@@ -363,6 +396,9 @@ class NodeHost:
                 address = await stack.enter_async_context(open_endpoint())
                 self._endpoints[name] = (used, stack)
                 self._announce(f"{name}: {address}")
+                if name == "mcp" and choice.port and urlsplit(address).port != choice.port:
+                    file = AddressFile(self._node.state_dir).path
+                    self._announce(f"node: port {choice.port} is taken, so this one is used; {file} holds the address")
         if not wanted:
             self._announce(f"node: neither MCP nor gateway is switched on in {self._node.settings_path}; waiting")
 

@@ -112,6 +112,7 @@ class _InvocationContext(NullCallContext):
 
     def __init__(self, call_gateway: CallGateway, id: str, request: _InvokeRequest) -> None:
         self._call_gateway = call_gateway
+        self.id = id
         self._base_message = {"invokeId": id, **_node_field(request)}
         self._sequence = 0
 
@@ -124,6 +125,11 @@ class _InvocationContext(NullCallContext):
             await self._call_gateway("node.invoke.progress", chunk)
         except OpenClawError:
             return  # an older gateway takes no progress
+
+
+def invocation_id(call: ToolCall) -> str:
+    """The gateway's id of the invocation that a call serves; empty for a call that came another way."""
+    return call.context.id if isinstance(call.context, _InvocationContext) else ""
 
 
 def _node_field(request: _InvokeRequest) -> dict[str, str]:

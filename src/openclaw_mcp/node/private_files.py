@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..net.files import write_atomic
+from ..net.open_flags import NO_LINK, NO_WAIT
 
 CLOCK_TICK_NS: Final = 1_000_000_000  # nanoseconds, far longer than any such clock's tick
 
 
 def read_private(path: Path, *, largest: int) -> bytes:
     """The bytes of a regular file of ours. Raises FileNotFoundError, or OSError saying what is wrong with it."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.errors import ToolDenied
 from ..core.model import ToolCall, form_request
 from ..core.visible_text import escape_command, escape_line, escape_unsafe
 from ..net.tasks import Tasks
+from .invocations import invocation_id
 
 PromptAnswer = Literal["once", "always", "deny"]
 LONGEST_DETAIL: Final = 16 << 10  # characters; what is too long to read can't be approved
@@ -33,10 +35,16 @@ class UserQuestion(Struct, frozen=True, kw_only=True):
     """What *always* would mean, such as the folder it would hold in."""
     binding: str = ""
     """A digest of what the answer holds for beside this text, such as the files of a command."""
+    invocation: str = ""
+    """The gateway's invocation that it is about, if it is about one."""
 
 
 class UserPrompter(Protocol):
     """One way to reach a person."""
+
+    @property
+    def keeps_questions(self) -> bool:
+        """Whether `ask` may be called while no person is there: a person who comes later is shown the question."""
 
     def is_available(self) -> bool:
         """Whether a person may be reached this way. Cheap."""
@@ -45,13 +53,24 @@ class UserPrompter(Protocol):
         """The answer; None when no person could be reached after all. Cancelled when another way answered first."""
 
 
+async def _wait_for_nothing() -> None:
+    return
+
+
 class PromptRouter:
     """Asks in the calling client if that can ask its user, else everywhere else at once; the first answer counts."""
 
     def __init__(
-        self, prompters: Sequence[UserPrompter] = (), *, seconds: Callable[[], float], ask_in_client: Callable[[], bool]
+        self,
+        prompters: Sequence[UserPrompter] = (),
+        *,
+        seconds: Callable[[], float],
+        ask_in_client: Callable[[], bool],
+        wait_for_person: Callable[[], Awaitable[None]] = _wait_for_nothing,
     ) -> None:
+        """`wait_for_person` is awaited when no person can be reached: a moment, while one may be about to come."""
         self._prompters, self._seconds, self._ask_in_client = prompters, seconds, ask_in_client
+        self._wait_for_person = wait_for_person
 
     async def ask(self, call: ToolCall, question: UserQuestion, *, how_to_allow: str) -> PromptAnswer:
         """Raises ToolDenied when no person is there or answers in time, or the question can't be shown."""
@@ -63,13 +82,18 @@ class PromptRouter:
                 raise ToolDenied(f"Denied: {question.why}, and the client said no. {how_to_allow}")
             if chosen is not None:
                 return chosen
-        available = [prompter for prompter in self._prompters if prompter.is_available()]
-        if not available:
+        if not self._is_person_there():
+            await self._wait_for_person()
+        if not self._is_person_there():
             raise ToolDenied(f"Denied: {question.why}, and no person is there to ask. {how_to_allow}")
-        answer = await _first_answer(available, question, self._seconds())
+        question = replace(question, invocation=invocation_id(call))
+        answer = await _first_answer(self._prompters, question, self._seconds())
         if answer is None:
             raise ToolDenied(f"Denied: {question.why}, and no person answered. {how_to_allow}")
         return answer
+
+    def _is_person_there(self) -> bool:
+        return any(prompter.is_available() for prompter in self._prompters)
 
 
 async def _ask_client(call: ToolCall, question: UserQuestion) -> PromptAnswer | None:
@@ -94,17 +118,31 @@ async def _ask_client(call: ToolCall, question: UserQuestion) -> PromptAnswer | 
 async def _first_answer(
     prompters: Sequence[UserPrompter], question: UserQuestion, seconds: float
 ) -> PromptAnswer | None:
-    """The first answer of any of them; None when the time is up, or each could reach no person or failed."""
+    """The first answer of any of them; None when the time is up, or each could reach no person or failed.
+
+    One that keeps questions is asked from the start and again when its last person has left: while another may still
+    answer, a person who comes there later can too.
+    """
     async with Tasks("approval question") as tasks:
-        waiting = {tasks.spawn(prompter.ask(question), name=type(prompter).__name__) for prompter in prompters}
+
+        def start(prompter: UserPrompter) -> "asyncio.Task[PromptAnswer | None]":
+            return tasks.spawn(prompter.ask(question), name=type(prompter).__name__)
+
+        asked = [prompter for prompter in prompters if prompter.keeps_questions or prompter.is_available()]
+        waiting = {start(prompter): prompter for prompter in asked}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while waiting:
-                    done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                while any(prompter.is_available() for prompter in waiting.values()):
+                    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
+                        prompter = waiting.pop(task)
                         # One that failed, which is logged, must not take the others' answer away.
-                        if task.exception() is None and (answer := task.result()) is not None:
+                        if task.exception() is not None:
+                            continue
+                        if (answer := task.result()) is not None:
                             return answer
+                        if prompter.keeps_questions and not prompter.is_available():
+                            waiting[start(prompter)] = prompter
     return None
 
 

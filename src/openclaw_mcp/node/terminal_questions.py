@@ -5,13 +5,14 @@ import contextlib
 import errno
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from ..core.errors import OpenClawError
+from ..core.errors import OpenClawError, ToolBusy
 from ..core.model import Json
 from ..core.numbers import parse_whole_number
 from ..net.tasks import Tasks
@@ -22,6 +23,7 @@ SOCKET_PATTERN: Final = "approvals-*.sock"
 MAX_WATCHERS: Final = 16
 MAX_PENDING: Final = 64  # questions waiting at once
 MAX_LINE_LENGTH: Final = 1 << 20  # bytes
+FIRST_WAIT: Final = 3.0  # seconds: an open `openclaw approvals` finds a node that has started well within these
 MAX_PATH_LENGTH: Final = 100  # characters the system lets a socket's path have, less a few
 
 
@@ -30,17 +32,21 @@ class SocketUnavailable(OpenClawError):
 
 
 class TerminalPrompter:
-    """A `UserPrompter`: every terminal that is connected is asked."""
+    """A `UserPrompter`: every terminal that is connected is asked, and one that connects later."""
+
+    keeps_questions = True
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / SOCKET_PATTERN.replace("*", str(os.getpid()))
+        self._watcher_came = asyncio.Event()
+        self._first_wait_ends = 0.0
         self._watchers: set[asyncio.StreamWriter] = set()
         self._pending: dict[str, tuple[UserQuestion, asyncio.Future[PromptAnswer | None]]] = {}
 
     @contextlib.asynccontextmanager
     async def listen(self) -> AsyncIterator[None]:
         """Accept terminals while the block runs. Raises SocketUnavailable where there can be no socket."""
-        if len(str(self.path)) > MAX_PATH_LENGTH or not hasattr(asyncio, "start_unix_server"):
+        if len(str(self.path)) > MAX_PATH_LENGTH or sys.platform == "win32":
             raise SocketUnavailable(f"questions can't be answered in a terminal: no socket can be made at {self.path}")
         make_private_folder(self.path.parent)
         self.path.unlink(missing_ok=True)
@@ -59,17 +65,27 @@ class TerminalPrompter:
             server = await asyncio.start_unix_server(accept, str(self.path), limit=MAX_LINE_LENGTH)
             try:
                 self.path.chmod(0o600)
+                self._first_wait_ends = asyncio.get_running_loop().time() + FIRST_WAIT
                 yield
             finally:
                 server.close()
                 self.path.unlink(missing_ok=True)
 
+    async def wait_for_watcher(self) -> None:
+        """Until a terminal has connected; not for long, and only while an open one may not have found us yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._first_wait_ends):
+                await self._watcher_came.wait()
+
     # ---- UserPrompter ----------------------------------------------------------------------------------------------
 
     def is_available(self) -> bool:
-        return bool(self._watchers) and len(self._pending) < MAX_PENDING
+        return bool(self._watchers)
 
     async def ask(self, question: UserQuestion) -> PromptAnswer | None:
+        """None when the last terminal has gone. Raises ToolBusy when too many questions wait."""
+        if len(self._pending) >= MAX_PENDING:
+            raise ToolBusy(f"{MAX_PENDING} questions wait in the terminal already")
         answer: asyncio.Future[PromptAnswer | None] = asyncio.get_running_loop().create_future()
         self._pending[question.id] = (question, answer)
         self._broadcast({"question": msgspec.to_builtins(question)})
@@ -83,6 +99,7 @@ class TerminalPrompter:
 
     def _add_watcher(self, writer: asyncio.StreamWriter) -> None:
         self._watchers.add(writer)
+        self._watcher_came.set()
         for question, _ in self._pending.values():
             writer.write(_encode_line({"question": msgspec.to_builtins(question)}))
 
@@ -138,6 +155,8 @@ class QuestionWatcher:
 @contextlib.asynccontextmanager
 async def watch_questions(path: Path) -> AsyncIterator[QuestionWatcher]:
     """Connect to the node behind a socket. Raises SocketUnavailable, and removes the socket, when it has ended."""
+    if sys.platform == "win32":
+        raise SocketUnavailable("questions can't be answered in a terminal on Windows")
     try:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=MAX_LINE_LENGTH)
     except OSError as exc:
@@ -154,6 +173,8 @@ async def watch_questions(path: Path) -> AsyncIterator[QuestionWatcher]:
 def _remove_stale_socket(path: Path) -> None:
     """Remove the socket of a node that was killed. No living node is disturbed: the socket is tried only when no
     process here has its number, since the node may run in a container that shares this folder."""
+    if sys.platform == "win32":
+        return
     number = parse_whole_number(path.stem.rpartition("-")[2])
     if number is None or _process_exists(number):
         return

@@ -10,6 +10,7 @@ from ..core.model import Audio, ContentBlock, Contents, Embedded, Image, Text, T
 MEGABYTE: Final = 1024 * 1024
 MAX_ITEM_BYTES: Final = 20 * MEGABYTE
 MAX_ANSWER_BYTES: Final = 50 * MEGABYTE
+MAX_TOOL_CHARACTERS: Final = 1_000_000  # characters that tools said, in one answer; the transcript has all of it
 
 _BLANK_LINES: Final = re.compile(r"^(?:[ \t\r]*\n)+")
 EMPTY_ANSWER: Final = "(The agent finished without a reply.)"
@@ -24,6 +25,9 @@ class AnswerBuilder:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._tool_texts: dict[str, int] = {}
+        """What tools said, and the number of `_texts` before it."""
+        self._tool_characters = 0
         self._media: dict[bytes, Attachment] = {}
         self._omissions: list[str] = []
         self._size = 0
@@ -34,6 +38,18 @@ class AnswerBuilder:
             return
         kept = self._texts[: _find_streamed_tail(self._texts, text)]
         self._texts = [*(earlier for earlier in kept if not _is_line_run(earlier, text)), text]
+
+    def add_tool_text(self, name: str, text: str) -> None:
+        """What a tool said. It comes before the texts that follow it, and not at all if one of them repeats it."""
+        text = _trim(text)
+        if not text or text in self._tool_texts:
+            return
+        if self._tool_characters + len(text) > MAX_TOOL_CHARACTERS:
+            limit = f"tools may say {MAX_TOOL_CHARACTERS} in one answer"
+            self._omissions.append(f"what {name} said ({len(text)} characters; {limit})")
+            return
+        self._tool_texts[text] = len(self._texts)
+        self._tool_characters += len(text)
 
     def add_media(self, item: Attachment) -> None:
         data = item.data
@@ -58,12 +74,22 @@ class AnswerBuilder:
             self._size += len(data)
 
     def result(self) -> ToolResult:
-        text = _truncate("\n\n".join(self._texts), MAX_ANSWER_BYTES - self._size)
+        text = _truncate("\n\n".join(self._join_parts()), MAX_ANSWER_BYTES - self._size)
         blocks: list[ContentBlock] = [Text(text)] if text else []
         blocks += [_to_block(item, number) for number, item in enumerate(self._media.values(), 1)]
         if self._omissions:
             blocks.append(Text(f"Left out of this answer: {'; '.join(self._omissions)}."))
         return ToolResult(tuple(blocks) or (Text(EMPTY_ANSWER),))
+
+    def _join_parts(self) -> list[str]:
+        said = [
+            (place, text)
+            for text, place in self._tool_texts.items()
+            if not any(_is_line_run(text, answer) for answer in self._texts)
+        ]
+        # Of the same place, the tool's text comes first.
+        parts = [*((place, 0, text) for place, text in said), *((at, 1, text) for at, text in enumerate(self._texts))]
+        return [text for _, _, text in sorted(parts, key=lambda part: part[:2])]
 
 
 def _trim(text: str) -> str:

@@ -17,6 +17,7 @@ MAX_FILES: Final = 5
 MAX_NAME_LENGTH: Final = 120
 
 TOO_LARGE: Final = f"larger than {LARGEST_ITEM // MEGABYTE} MB; send less of it"
+ENCODINGS: Final = "UTF-8, UTF-16 with a byte order mark, or Latin-1"
 NOT_BASE64: Final = (
     "`data` is not base64; send the file's bytes in base64, not an address, and without `data:` before it"
 )
@@ -54,7 +55,7 @@ def _read_items(field: str, items: Sequence[Json], allowed: frozenset[str], name
             raise ToolArguments(f"{where}: {_type_problem(mime_type, allowed)}")
         data = _decode_data(item, where)
         if not looks_like(mime_type, data):
-            what = f"{mime_type} in UTF-8" if mime_type.startswith("text/") else mime_type
+            what = f"{mime_type} in {ENCODINGS}" if mime_type.startswith("text/") else mime_type
             raise ToolArguments(f"{where}: the data is not {what}; send it under the type it has")
         name = _safe_name(item.get("filename"), default=f"{field[:-1]}-{number}{EXTENSIONS[mime_type]}")
         yield Attachment(mime_type=mime_type, name=_make_unique(names, name), data=data)

@@ -1,6 +1,6 @@
 """One order carried to a gateway elsewhere, ours or a real OpenClaw: its run's events as those of an agent."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -13,10 +13,11 @@ from ..core.gateway_events import AgentEventData, RemoteRunEvent
 from ..core.gateway_port import EventGateway
 from ..core.lenient import read_struct
 from ..net.gateway_client.remote_run import chat_send_params, encode_contents, follow_remote_run
+from .approvals import OrderEvent, RemoteApprovals
 
 RUN_TIMEOUT: Final = 3600.0  # seconds the agent may take
 STOP_TIMEOUT: Final = 10.0  # seconds a gateway gets to acknowledge that a run is to stop
-STREAMS: Final = frozenset({"tool", "assistant"})
+STREAMS: Final = frozenset({"tool", "assistant", "lifecycle"})
 """The streams of `agent` events that an order reads."""
 STOPPED: Final = "the order was stopped before the agent had finished"
 
@@ -27,11 +28,12 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
 
 
-async def run_remote_order(gateway: EventGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
-    """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
+async def run_remote_order(gateway: EventGateway, order: AgentOrder) -> AsyncGenerator[OrderEvent, None]:
+    """The agent's events and its questions, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early
+    stops the run."""
     contents = encode_contents(order.attachments)
     params = chat_send_params(order.session_key, order.message, order.attachments, contents)
-    reader = _EventReader()
+    reader = _EventReader(RemoteApprovals(gateway))
     run = follow_remote_run(gateway, params, streams=STREAMS, timeout=RUN_TIMEOUT, stop_timeout=STOP_TIMEOUT)
     async with aclosing(run) as events:
         async for event in events:
@@ -42,10 +44,15 @@ async def run_remote_order(gateway: EventGateway, order: AgentOrder) -> AsyncGen
 class _EventReader:
     """Turns a run's events into an order's. Snapshots grow; one that starts again ends the block before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, approvals: RemoteApprovals) -> None:
+        self._approvals = approvals
         self._text = ""
 
-    def read(self, event: RemoteRunEvent) -> list[AgentEvent]:
+    def read(self, event: RemoteRunEvent) -> Sequence[OrderEvent]:
+        if event.approval is not None:
+            return self._approvals.read(event.approval)
+        if event.stream == "lifecycle" and event.data is not None:
+            return self._approvals.read_phase(event.data.phase)
         message = event.message or ChatMessage()
         match event.state:
             case "delta":
@@ -75,7 +82,11 @@ def _agent_events(stream: str | None, data: AgentEventData) -> list[AgentEvent]:
         return [MediaAttached(attachment=_link_attachment(place)) for place in data.media_urls]
     if data.phase == "start":
         return [agent.ToolUse(id=data.tool_call_id, name=data.name, arguments={})]
-    return _media_events(read_struct(data.result, ChatMessage)) if data.phase == "result" else []
+    if data.phase != "result":
+        return []
+    result = read_struct(data.result, ChatMessage)
+    said = agent.ToolOutcome(data.tool_call_id, data.name, ({"type": "text", "text": result.text},))
+    return [said, *_media_events(result)]
 
 
 def _media_events(message: ChatMessage) -> list[AgentEvent]:

@@ -12,12 +12,13 @@ from ..core.gateway_port import LocalGateway
 from ..core.lenient import read_struct
 from ..core.sessions import RunEnded, RunEvent, RunOutput
 from ..net.gateway_client.remote_run import ADMIT_TIMEOUT, chat_send_params, stop_remote_run
+from .approvals import OrderEvent
 from .conversation import STOP_TIMEOUT, STOPPED, AgentOrder
 
 PARTIAL_INTERVAL: Final = 0.075  # seconds between two reports of the text so far: faster than eyes, slower than tokens
 
 
-async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGenerator[AgentEvent, None]:
+async def run_local_order(gateway: LocalGateway, order: AgentOrder) -> AsyncGenerator[OrderEvent, None]:
     """The agent's events, ending with `TurnCompleted` or `TurnFailed`. Closing the iterator early stops the run."""
     reader = _RunReader(str(uuid.uuid4()))
     disconnect = gateway.run_events.connect(reader.on_run_event)
@@ -72,7 +73,7 @@ class _RunReader:
                 self.events.put_nowait(event)
             case agent.ToolOutcome(content=content):
                 shown = read_struct({"content": list(content)}, ChatMessage)
-                self._put(*map(MediaAttached, shown.media))
+                self._put(event, *map(MediaAttached, shown.media))
             case MediaAttached(attachment=item) if item.data is not None:
                 self._media.append(event)
 

@@ -6,8 +6,11 @@ from typing import Final
 import msgspec
 
 from ..core.mime import SUFFIX_BY_MIME_TYPE
+from ..core.text_encoding import decode_text, is_text
 
 ByteTest = Callable[[bytes], bool]
+
+MAX_JSON5_DEPTH: Final = 500  # objects and lists in one another; no settings file has as many
 
 
 def looks_like(mime_type: str, data: bytes) -> bool:
@@ -45,20 +48,21 @@ def _is_tar(data: bytes) -> bool:
     return int(stored, 8) == sum(head[:148]) + 8 * 0x20 + sum(head[156:]) if stored.strip(b"01234567") == b"" else False
 
 
-def _is_text(data: bytes) -> bool:
-    if b"\0" in data:
-        return False
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _is_json(data: bytes) -> bool:
+    """Whether it is JSON, or JSON5: settings files often have comments and trailing commas."""
     try:
         msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):
+        return is_text(data) and _is_json5(decode_text(data))
+    return True
+
+
+def _is_json5(text: str) -> bool:
+    import pyjson5  # here for start-up: most orders carry none
+
+    try:
+        pyjson5.decode(text, maxdepth=MAX_JSON5_DEPTH)
+    except (ValueError, RecursionError, pyjson5.Json5Exception):
         return False
     return True
 
@@ -69,10 +73,10 @@ _TESTS: Final[dict[str, ByteTest]] = {
     "image/gif": _starts_with(b"GIF87a", b"GIF89a"),
     "image/webp": _is_riff(b"WEBP"),
     "application/pdf": lambda data: b"%PDF-" in data[:1024],
-    "text/plain": _is_text,
-    "text/markdown": _is_text,
-    "text/html": _is_text,
-    "text/csv": _is_text,
+    "text/plain": is_text,
+    "text/markdown": is_text,
+    "text/html": is_text,
+    "text/csv": is_text,
     "application/json": _is_json,
     "audio/mpeg": _is_mpeg_audio,
     "audio/wav": _is_riff(b"WAVE"),

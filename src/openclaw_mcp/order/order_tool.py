@@ -4,24 +4,22 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from typing import Final
 
-from ..core.agent import AgentEvent, AnswerBlock, MediaAttached, PartialAnswer, ToolUse, TurnCompleted, TurnFailed
 from ..core.errors import InputRequired, OpenClawError, ToolArguments, ToolNotFound
 from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec, text_result
 from ..core.ports import Toolbox
 from ..core.signal import Signal
 from . import attachments
-from .answer import AnswerBuilder
+from .approvals import OrderEvent
 from .conversation import RUN_TIMEOUT, AgentOrder
+from .running_order import RunningOrder, SuspendedOrders
 
 logger = logging.getLogger(__name__)
 
 MAX_KEY_LENGTH: Final = 512
-PROGRESS_CHARACTERS: Final = 200  # characters of the text so far that go with each sign of progress
 
-OrderRunner = Callable[[AgentOrder], Awaitable[AsyncGenerator[AgentEvent, None]]]
+OrderRunner = Callable[[AgentOrder], Awaitable[AsyncGenerator[OrderEvent, None]]]
 """Finds an agent for an order; iterating has the order carried out, closing the iterator stops it."""
 
 
@@ -71,41 +69,35 @@ ORDER_TOOL: Final = ToolSpec(
 class OrderTools:
     """A ToolSource of one tool. `run_order` finds the agent."""
 
-    def __init__(self, run_order: OrderRunner) -> None:
+    def __init__(self, run_order: OrderRunner, suspended: SuspendedOrders) -> None:
+        """`suspended`: orders whose clients are to call again; closed by who made it."""
         self.changed: Signal[None] = Signal()
-        self._run_order = run_order
+        self._run_order, self._suspended = run_order, suspended
 
     def specs(self) -> Sequence[ToolSpec]:
         return (ORDER_TOOL,)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        order = AgentOrder(
-            message=_read_message(call.arguments),
-            session_key=_read_session_key(call.arguments),
-            attachments=attachments.read_attachments(call.arguments),
-        )
-        items = ", ".join(f"{item.mime_type} of {len(item.data or b'')} bytes" for item in order.attachments)
-        logger.debug("an order of %d characters, with %s", len(order.message), items or "nothing attached")
-        answer, steps = AnswerBuilder(), 0
-        async with aclosing(await self._run_order(order)) as events:
-            async for event in events:
-                match event:
-                    case PartialAnswer(text=text):
-                        steps += 1
-                        await call.context.progress(steps, message=text[-PROGRESS_CHARACTERS:])
-                    case ToolUse(name=name):
-                        steps += 1
-                        logger.debug("the agent uses %s", name)
-                        await call.context.progress(steps, message=f"using {name}")
-                    case AnswerBlock(text=text):
-                        answer.add_text(text)
-                    case MediaAttached(attachment=item):
-                        answer.add_media(item)
-                    case TurnCompleted(text=text):
-                        answer.add_text(text or "")
-                    case TurnFailed(message=reason):
-                        return text_result(f"Error: {reason}", failed=True)
-        return answer.result()
+        running = await self._suspended.take(call)
+        if running is None:
+            order = AgentOrder(
+                message=_read_message(call.arguments),
+                session_key=_read_session_key(call.arguments),
+                attachments=attachments.read_attachments(call.arguments),
+            )
+            items = ", ".join(f"{item.mime_type} of {len(item.data or b'')} bytes" for item in order.attachments)
+            logger.debug("an order of %d characters, with %s", len(order.message), items or "nothing attached")
+            running = RunningOrder(await self._run_order(order))
+        try:
+            result = await running.collect(call.context)
+        except InputRequired:
+            self._suspended.add(call, running)
+            raise
+        except BaseException:
+            await running.aclose()
+            raise
+        await running.aclose()
+        return result
 
 
 class ErrorTextToolbox:

@@ -4,7 +4,7 @@ The *handshake* era (2024-11-05 … 2025-11-25) opens with `initialize`. The *st
 version and capabilities in every request's `_meta`. Which era a request belongs to is decided by that request alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -14,6 +14,7 @@ from .jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ER
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS: Final = ("2026-07-28",)
+ALL_VERSIONS: Final = (*HANDSHAKE_VERSIONS, *STATELESS_VERSIONS)
 NEWEST_HANDSHAKE: Final = HANDSHAKE_VERSIONS[-1]
 DEFAULT_HTTP_VERSION: Final = "2025-03-26"  # what the specification says a client without a version header speaks
 
@@ -124,11 +125,16 @@ def stateless_envelope(request: JsonRpcRequest) -> RequestEnvelope:
     if type(capabilities) is not dict:
         raise JsonRpcError(INVALID_PARAMS, f"Invalid params: `_meta` needs {CLIENT_CAPABILITIES}, an object")
     if version not in STATELESS_VERSIONS:
-        data = {"supported": list(STATELESS_VERSIONS), "requested": version}
-        raise JsonRpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        raise unsupported_version_error(version, STATELESS_VERSIONS)
     if LOG_LEVEL in meta and meta[LOG_LEVEL] not in LOG_LEVELS:
         raise JsonRpcError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}")
     return RequestEnvelope(True, version, ClientCapabilities(capabilities), _progress_token(meta), meta.get(LOG_LEVEL))
+
+
+def unsupported_version_error(requested: str, supported: Sequence[str]) -> JsonRpcError:
+    """The error that names the versions a client may ask for instead."""
+    message = f"Unsupported protocol version; this server supports {', '.join(supported)}"
+    return JsonRpcError(UNSUPPORTED_VERSION, message, {"supported": list(supported), "requested": requested})
 
 
 def handshake_envelope(

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from ..core.errors import BadRequest
 from ..core.json_nesting import TOO_DEEP_MESSAGE, decode_json
 from ..net.peers import peer_key
+from ..protocol import bridge as wire
 from .engine.app_session import AppRegistration
 from .engine.frames import short_reason
 from .engine.tool_list import BadTools
@@ -33,18 +34,24 @@ class RegistrationRequest(Struct, frozen=True):
     """Which spelling its fields have; both, or none, is possible."""
 
 
-def parse_registration(body: bytes, *, client: Any) -> RegistrationRequest:
-    """A new session for the app at the address `client`. Raises BadRequest."""
+def parse_registration(body: bytes, *, client: Any, secret: str | None) -> RegistrationRequest:
+    """A session for the app at the address `client`, its own if it has a `secret`. Raises BadRequest."""
+    if secret is not None and not wire.MIN_SECRET_LENGTH <= len(secret) <= wire.MAX_SECRET_LENGTH:
+        raise BadTools(
+            f"{wire.SECRET_HEADER} has {len(secret)} characters; give {wire.MIN_SECRET_LENGTH} to "
+            f"{wire.MAX_SECRET_LENGTH} that can't be guessed, such as 32 random bytes in hexadecimal"
+        )
     fields = _decode_fields(body)
     tools = fields.pop("tools", None)
     texts = {name: _read_string(name, fields[name]) for name in (*_SNAKE, *_CAMEL) if name in fields}
     registration = AppRegistration(
-        id=os.urandom(16).hex(),
+        id=os.urandom(16).hex() if secret is None else wire.derive_session_id(secret),
         created=time.time(),
         about=_encode_about(fields),
         device=texts.get("device_id") or texts.get("deviceId"),
         peer=peer_key(client),
         validate=_read_bool("validate", fields),
+        has_secret=secret is not None,
     )
     return RegistrationRequest(
         registration,

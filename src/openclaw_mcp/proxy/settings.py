@@ -5,18 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..core.errors import BadRequest
 from ..core.numbers import parse_whole_number
 from ..net.http_client.address import is_header_value
+from ..net.state_dir import state_dir_path
 from ..protocol.bridge import DEFAULT_URL
 from .engine.limits import MAX_BYTES, UNCLAIMED_TIMEOUT, BridgeLimits, Rate, SessionLimits, parse_rate
 
 PREFIX: Final = "OPENCLAW_PROXY_"
 DOTENV_ALLOWED: Final = frozenset({
-    "APP_TOKEN", "OPENCLAW_TOKEN", "SESSION_TTL_SECONDS", "TOOL_TIMEOUT_SECONDS", "SESSION_ID", "APP_RATE", "MCP_RATE",
-    "SESSION_RATE", "MAX_BODY_BYTES", "MAX_TOOLS", "MAX_SESSIONS", "MAX_SESSIONS_PER_PEER", "MAX_REGISTERED_BYTES",
+    "APP_TOKEN", "OPENCLAW_TOKEN", "SESSION_TTL_SECONDS", "TOOL_TIMEOUT_SECONDS", "MAX_CALL_SECONDS", "SESSION_ID",
+    "APP_RATE", "MCP_RATE", "SESSION_RATE", "MAX_BODY_BYTES",
+    "MAX_TOOLS", "MAX_SESSIONS", "MAX_SESSIONS_PER_PEER", "MAX_REGISTERED_BYTES",
     "MAX_CALLS", "MAX_RESULT_BYTES", "PING_SECONDS",
 })  # fmt: skip
 """What a `.env` beside the person who starts the proxy may say without being named."""
@@ -28,11 +30,16 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
     server_url: str = DEFAULT_URL
     session_ttl: float = 300.0
     tool_timeout: float = 120.0
+    """Seconds a call may take without a word from the app,"""
+    longest_call: float = 3600.0
+    """and in all, however often the app reports progress."""
     session_id: str = ""
     public_url: str = ""
     origins: frozenset[str] = frozenset()
     hosts: frozenset[str] | None = None
     redis_url: str = ""
+    sessions_file: str = ""
+    """Where a proxy without Redis keeps its sessions; empty or `off`: nowhere."""
     audit: str = "stderr"
     app_rate: Rate | None = None
     mcp_rate: Rate | None = None
@@ -77,11 +84,13 @@ def read_settings(
         server_url=values.text("SERVER_URL") or DEFAULT_URL,
         session_ttl=values.seconds("SESSION_TTL_SECONDS", 300.0),
         tool_timeout=values.seconds("TOOL_TIMEOUT_SECONDS", 120.0),
+        longest_call=values.seconds("MAX_CALL_SECONDS", 3600.0),
         session_id=values.text("SESSION_ID"),
         public_url=values.url("PUBLIC_URL"),
         origins=values.items("ORIGINS"),
         hosts=values.items("HOSTS") or None,
         redis_url=values.text("REDIS_URL"),
+        sessions_file=values.text("SESSIONS_FILE"),
         audit=values.text("AUDIT") or "stderr",
         app_rate=values.rate("APP_RATE"),
         mcp_rate=values.rate("MCP_RATE"),
@@ -97,6 +106,16 @@ def read_settings(
             ping=values.seconds("PING_SECONDS", BridgeLimits().ping),
         ),
     )
+
+
+def place_sessions_file(settings: ProxySettings, *, port: int, folder: str | None = None) -> ProxySettings:
+    """The settings of a proxy at this port: unless they say otherwise, it keeps its sessions in the state directory.
+
+    One at any free port keeps none: no client finds it again.
+    """
+    if settings.sessions_file or settings.redis_url or not port:
+        return settings
+    return structs.replace(settings, sessions_file=str(state_dir_path(folder) / f"proxy-{port}.sqlite"))
 
 
 def _check_dotenv(dotenv_values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

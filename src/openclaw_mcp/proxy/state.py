@@ -17,13 +17,14 @@ from ..mcp.server.session_server import SessionServer
 from ..net.peers import PendingBytes
 from ..net.tasks import Tasks
 from ..net.websocket_server import make_untrusted_pool
+from ..protocol.bridge import SECRET_HEADER, is_secret_of
 from ..tools.audit import AuditRecord
-from ..tools.deadline import Deadlines
+from ..tools.deadline import Deadlines, ProgressExtension
 from ..tools.dispatcher import ToolDispatcher
 from ..tools.registry import ToolRegistry
 from ..tools.schema import SchemaListBudget
 from .audit_log import ProxyAuditLog
-from .engine.app_session import NO_SUCH_SESSION, AppRegistration, AppSession
+from .engine.app_session import NO_SUCH_SESSION, AppRegistration, AppSession, SessionGone
 from .engine.bridge import Bridge
 from .engine.engine import CancelledRequest, SessionEngine, open_engine
 from .engine.limits import Rate, RateBucket
@@ -72,6 +73,9 @@ class ProxyState:
         self.metrics = Metrics()
         self._audit_log = audit_log
         self._deadlines = Deadlines()
+        self._extension = ProgressExtension(
+            settings.longest_call, "OPENCLAW_PROXY_TOOL_TIMEOUT_SECONDS", "OPENCLAW_PROXY_MAX_CALL_SECONDS"
+        )
         self._servers: dict[AppSession, _SessionEntry] = {}
         self.app_attached: Signal[AppSession] = Signal()
         """Emitted when an app opens the bridge of a session here."""
@@ -90,14 +94,31 @@ class ProxyState:
     def connected_apps(self) -> Sequence[AppSession]:
         return [session for session in self.engine.sessions.values() if session.bridge is not None]
 
-    async def register(self, body: bytes, *, client: Any = None) -> CreatedSession:
-        """A new session from a create body, for the app at `client`. Raises BadRequest, TooManySessions."""
-        request = parse_registration(body, client=client)
+    async def register(self, body: bytes, *, client: Any = None, secret: str | None = None) -> CreatedSession:
+        """A session from a create body, for the app at `client`: with a secret the one it registered with that before,
+        if there is one. Raises BadRequest, TooManySessions."""
+        request = parse_registration(body, client=client, secret=secret)
         manifest = EMPTY_MANIFEST if request.tools is None else self._parse_tools(request.tools)
-        await self.engine.add(request.registration, manifest)
+        if secret is None or not await self._resume(request.registration, manifest):
+            await self.engine.add(request.registration, manifest)
         is_snake_case = request.is_snake_case or manifest.is_camel_case is False
         is_camel_case = bool(manifest.is_camel_case) or request.is_camel_case
         return CreatedSession(request.registration, is_camel_case and not is_snake_case)
+
+    async def _resume(self, registration: AppRegistration, manifest: ToolManifest) -> bool:
+        """Whether this very session is there; it has these tools then."""
+        session = await self.engine.find(registration.id)
+        if session is None:
+            return False
+        if not registration.is_same_app(session.registration):
+            await self.engine.remove(registration.id)  # what clients and the gateway know of it is no longer true
+            return False
+        try:
+            if manifest.raw != session.manifest.raw:
+                await self.engine.replace_tools(session, manifest)
+        except SessionGone:
+            return False
+        return True
 
     def _parse_tools(self, raw: bytes) -> ToolManifest:
         return parse_manifest(raw, most=self.settings.most_tools, check=SchemaListBudget().check)
@@ -123,6 +144,13 @@ class ProxyState:
             raise HttpRefusal(404, NO_SUCH_SESSION)
         return session
 
+    async def find_own_session(self, id: str, secret: str) -> AppSession:
+        """The session for an app that wants to hold its bridge or to change its tools. Raises HttpRefusal."""
+        session = await self.find_session(id)
+        if not (is_secret_of(secret, id) if secret else not session.registration.has_secret):
+            raise HttpRefusal(403, f"this session was registered with another {SECRET_HEADER}, or with none")
+        return session
+
     def session_server(self, session: AppSession) -> SessionServer:
         """The server of a session's MCP requests, made when the first one comes."""
         entry = self._servers.get(session)
@@ -135,6 +163,7 @@ class ProxyState:
                 registry,
                 audit=self._record_call,
                 deadline=self.settings.tool_timeout,
+                extension=self._extension,
                 deadlines=self._deadlines,
                 check_arguments=session.registration.validate,
             )

@@ -8,6 +8,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 
 from ..net.files import lock_file, make_private_folder, open_private
+from ..net.open_flags import NOT_INHERITED
 
 
 class ProcessLock(Protocol):
@@ -46,7 +47,7 @@ class FileProcessLock:
             return True
         path = self._folder / Path(instance).name
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | NOT_INHERITED)
         except FileNotFoundError:
             return False
         try:

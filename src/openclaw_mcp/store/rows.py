@@ -160,7 +160,7 @@ def ensure_session(connection: Connection, new: NewSession) -> tuple[Session, bo
     if found is not None:
         return found, False
     at = now_ms()
-    own = {"session_id": new_id(), "revision": new_id(), "created_at": at, "updated_at": at}
+    own = {"session_id": new.session_id or new_id(), "revision": new_id(), "created_at": at, "updated_at": at}
     values = {**msgspec.structs.asdict(new), **own, "entry": to_json(new.entry)}
     rows = _insert_session(connection.dialect.name).tuples(connection, values)
     if rows:
@@ -253,7 +253,8 @@ def _transcript_columns(session: Session, drafts: Sequence[MessageDraft], at: in
     """The columns of the session that describe its transcript."""
     shown = [d.text for d in drafts if d.text and d.role != "toolResult"]
     first = next((d.text for d in drafts if d.role == "user" and d.text), None)
-    title = None if first is None or session.title is not None else first.replace("\0", "")[:PREVIEW_LENGTH]
+    titled = first is None or session.title is not None or first.startswith("/")  # a command says nothing of the topic
+    title = None if titled or first is None else first.replace("\0", "")[:PREVIEW_LENGTH]
     values = {
         "message_count": session.message_count + len(drafts),
         "updated_at": at,

@@ -13,6 +13,7 @@ from ..core.rpc import RpcError
 from ..core.sessions import (
     FinishedRun,
     MessageDraft,
+    RecordedRun,
     Run,
     RunAdmission,
     RunClaim,
@@ -24,7 +25,7 @@ from ..core.sessions import (
     TranscriptMessage,
     now_ms,
 )
-from ..core.transcript import RunStarter, is_multi_user, mark_visibility, run_starter
+from ..core.transcript import COMMAND_MARK, RunStarter, is_multi_user, mark_visibility, run_starter
 from .events import is_from_guest, take_events
 from .prepared_statements import PreparedStatement
 from .rows import (
@@ -102,6 +103,23 @@ class SqlRunRepository(SqlRepository):
 
         return await self._store.write(work)
 
+    async def record(self, request: RunRequest, outcome: RunOutcome) -> RecordedRun:
+        def work(connection: Connection) -> RecordedRun:
+            known = find_run(connection, request.run_id)
+            if known is not None:
+                return RecordedRun(run=known)
+            session, _ = ensure_session(connection, request.session)
+            run = self._insert(connection, session, request, start_now=False)
+            ended = {"status": outcome.status, "stop_reason": outcome.stop_reason, "ended_at": now_ms()}
+            _UPDATE_RUN.run(connection, {"wanted": run.run_id, **ended, "result": to_json(outcome.result)})
+            asked = _user_message(run, run_starter(run.options))
+            asked = msgspec.structs.replace(asked, body={**asked.body, COMMAND_MARK: True})
+            session, added = append_to_transcript(connection, session, [asked, *outcome.drafts])
+            run = msgspec.structs.replace(run, **ended, result=outcome.result)
+            return RecordedRun(run=run, session=session, messages=added)
+
+        return await self._store.write(work)
+
     async def append_messages(self, run_id: str, drafts: Sequence[MessageDraft]) -> Sequence[TranscriptMessage]:
         def work(connection: Connection) -> Sequence[TranscriptMessage]:
             run = self._find_own_run(connection, run_id)
@@ -128,13 +146,13 @@ class SqlRunRepository(SqlRepository):
         rows = await self._store.fetch(newest)
         return [message_from_row(row, run.session_key) for row in reversed(rows)]
 
-    async def drop(self, key: str, *, run_id: str | None = None) -> Sequence[Run]:
+    async def drop(self, key: str, *, run_id: str | None = None, reason: str = "rpc") -> Sequence[Run]:
         def work(connection: Connection) -> Sequence[Run]:
             waiting = SELECT_RUN.where(sessions.c.key == key, runs.c.status == "queued")
             if run_id is not None:
                 waiting = waiting.where(runs.c.run_id == run_id)
             names = [run.run_id for run in select_runs(connection, waiting)]
-            values = {"status": "aborted", "stop_reason": "rpc", "error": "aborted", "ended_at": now_ms()}
+            values = {"status": "aborted", "stop_reason": reason, "error": "aborted", "ended_at": now_ms()}
             connection.execute(update(runs).where(runs.c.run_id.in_(names), runs.c.status == "queued").values(values))
             return select_runs(connection, SELECT_RUN.where(runs.c.run_id.in_(names)))
 

@@ -153,7 +153,7 @@ class SqlSessionRepository(SqlRepository):
     async def history(
         self, key: str, *, limit: int, offset: int = 0, after: tuple[int, int] | None = None
     ) -> HistoryPage:
-        return await self._store.read(lambda c: _select_history(c, key, limit=limit, offset=offset, after=after))
+        return await self._store.read(lambda c: select_history(c, key, limit=limit, offset=offset, after=after))
 
     async def message_bodies(self, key: str, *, limit: int, offset: int) -> tuple[Json, ...]:
         bounds = {"wanted": key, "most": limit, "skipped": offset}
@@ -299,7 +299,7 @@ def _select_active(connection: Connection, statement: Select[Any], wanted: Seque
     return found
 
 
-def _select_history(
+def select_history(
     connection: Connection, key: str, *, limit: int, offset: int, after: tuple[int, int] | None
 ) -> HistoryPage:
     session = find_session(connection, key)

@@ -132,9 +132,15 @@ class SqlAuditTrail(SqlRepository):
             (eq, audit.c.target, query.tool),
             (eq, audit.c.outcome, query.outcome),
             (ge, audit.c.at, query.since),
+            (lt, audit.c.at, query.until),
             (lt, audit.c.id, query.before),
         )
         conditions = [compare(column, value) for compare, column, value in filters if value is not None]
+        if query.agent is not None:
+            conditions.append(audit.c.session.startswith(f"agent:{query.agent}:", autoescape=True))
+        if query.outcomes is not None:
+            column = audit.c.outcome
+            conditions.append(column.not_in(query.outcomes) if query.other_outcomes else column.in_(query.outcomes))
         columns = (audit.c[column].label(name) for name, column in AUDIT_FIELDS.items())
         statement = select(*columns).where(audit.c.action == TOOL_CALL, *conditions)
         rows = await self._store.fetch(statement.order_by(audit.c.id.desc()).limit(query.limit))

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError
 
 from ..core.errors import StoreDamaged, StoreError
+from ..net.files import FileIdentity
 from .db_errors import file_errors, translate_error
 from .engine import READERS, create_database_file, create_engines, is_url, redact_location
 from .integrity import check_integrity
@@ -51,7 +52,8 @@ class SqlStore:
         except BaseException:
             _dispose(self._read_engine, self._write_engine)
             raise
-        self._writer = Writer(self._write_engine, location=self.location)
+        self._file = None if self._path is None else FileIdentity(self._path)
+        self._writer = Writer(self._write_engine, location=self.location, check=self._require_file)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._closing = threading.Event()
         self._check_thread = None if checked or self._path is None else self._check_in_background(self._path)
@@ -65,6 +67,16 @@ class SqlStore:
             raise translate_error(exc, self.location) or StoreError(
                 f"{self.location} can't be opened: {exc.orig}"
             ) from exc
+
+    def _require_file(self) -> None:
+        """Raises StoreError when the database was removed or replaced: what is written to the open one is lost."""
+        if self._file is not None and not self._file.is_there():
+            problem = StoreError(
+                f"{self.location} was moved away or removed while it was in use, so nothing more can be stored: "
+                "put it back, or restart the gateway to begin with what is there now."
+            )
+            logger.error("store: %s", problem)
+            raise problem
 
     def _check_in_background(self, path: Path) -> threading.Thread:
         """Read a large database to its end while it is in use; damage found late stops all writing."""

@@ -47,8 +47,10 @@ class _PendingWrite:
 class Writer:
     """Runs functions of a connection, each whole or not at all, in the order of their arrival."""
 
-    def __init__(self, engine: Engine, *, location: str) -> None:
+    def __init__(self, engine: Engine, *, location: str, check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises StoreError when nothing that is written now would be found again."""
         self._engine = engine
+        self._check = check
         self._location = location
         self._pending: deque[_PendingWrite] = deque()
         self._condition = threading.Condition()
@@ -98,6 +100,7 @@ class Writer:
 
     def _commit(self, batch: list[_PendingWrite]) -> None:
         try:
+            self._check()
             try:
                 self._run_batch(batch, savepoints=False)
             except Exception as exc:

@@ -10,9 +10,10 @@ from msgspec import Meta, Struct, structs
 from ..core.errors import StoreError
 from ..core.model import CallRecord, Json
 from ..core.repositories import AuditTrail
-from ..core.rpc import ADMIN, SAFE_INTEGER, RpcCall, RpcMethod, read_params
+from ..core.rpc import ADMIN, READ, SAFE_INTEGER, RpcCall, RpcMethod, make_method, read_params
 from ..core.sessions import AuditQuery
 from ..net.tasks import Tasks, finish
+from .audit_activity import ActivityPage, ActivityParams, activity_query, make_activity
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,16 @@ class AuditWriter:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def methods(self) -> Sequence[RpcMethod]:
-        return (RpcMethod("audit.list", ADMIN, self._list_records),)
+        return (
+            RpcMethod("audit.list", ADMIN, self._list_records),
+            make_method("audit.activity.list", READ, ActivityParams, self._list_activity),
+        )
+
+    async def _list_activity(self, call: RpcCall, asked: ActivityParams) -> ActivityPage:
+        query = activity_query(asked)
+        found = () if query is None else await self._trail.find(query)
+        cursor = str(found[-1]["id"]) if len(found) == asked.limit else None
+        return ActivityPage([make_activity(record) for record in found], cursor)
 
     async def _list_records(self, call: RpcCall) -> Json:
         params = read_params(call.params, _AuditListParams, call.method)

@@ -7,11 +7,12 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout
+from ..core.errors import OpenClawError, ToolArguments, ToolDenied, ToolNotFound, ToolTimeout, ToolUnavailable
 from ..core.model import Caller, Json, ToolCall, ToolResult, ToolSpec
 from ..core.signal import Signal
+from ..net.tasks import is_cancelling
 from .audit import AuditSink, digest_arguments, is_audit_enabled, log_record, make_record
-from .deadline import Deadlines
+from .deadline import CallDeadline, Deadlines, ExtendingContext, ProgressExtension
 from .policy import Policy, PolicyDecision, apps_for_caller, scope_policy
 from .registry import RegisteredTool, ToolRegistry
 
@@ -30,6 +31,7 @@ class ToolDispatcher:
         policy: Policy = scope_policy,
         audit: AuditSink = log_record,
         deadline: float = DEFAULT_DEADLINE,
+        extension: ProgressExtension | None = None,
         deadlines: Deadlines | None = None,
         check_arguments: bool = True,
         digest_key: bytes | None = None,
@@ -38,6 +40,7 @@ class ToolDispatcher:
     ) -> None:
         """Dispatchers may share their `deadlines`; `check_arguments=False` leaves arguments to the tools themselves.
 
+        With an `extension`, progress extends the deadline of a call.
         With a `digest_key` (up to 64 bytes) records carry a digest of the arguments, comparable under that key.
         `cache_key` gives what `policy` looks at in a caller: fifty sessions of an agent share one tool list. Changes of
         apps are announced together, at most every `app_change_interval` seconds.
@@ -47,6 +50,7 @@ class ToolDispatcher:
         self._audit = audit
         self._digest_key = digest_key
         self._deadline = deadline
+        self._extension = extension
         self._deadlines = deadlines or Deadlines()
         self._check_arguments = check_arguments
         self._cache_key = cache_key
@@ -84,7 +88,7 @@ class ToolDispatcher:
                 tool.validator.check(call.arguments)
             seconds = tool.spec.deadline or self._deadline
             with self._deadlines.timeout(seconds) as deadline:
-                result = await tool.source.call(call)
+                result = await _call_source(tool, self._extend_by_progress(call, deadline))
             outcome = "failed" if result.failed else "ok"
             traffic = result.traffic
             return result
@@ -92,7 +96,7 @@ class ToolDispatcher:
             outcome = ToolTimeout.code
             if not deadline.expired:
                 raise ToolTimeout(f"{call.name} ran out of time waiting for something of its own") from None
-            raise ToolTimeout(f"{call.name} took longer than {seconds:g} s and was stopped") from None
+            raise ToolTimeout(self._timeout_message(call.name, seconds, deadline)) from None
         except OpenClawError as exc:
             outcome = exc.code
             raise
@@ -116,6 +120,23 @@ class ToolDispatcher:
                         traffic=traffic,
                     )
                 )
+
+    def _extend_by_progress(self, call: ToolCall, deadline: CallDeadline) -> ToolCall:
+        if self._extension is None:
+            return call
+        context = ExtendingContext(call.context, deadline, self._extension.longest)
+        return ToolCall(caller=call.caller, name=call.name, arguments=call.arguments, context=context)
+
+    def _timeout_message(self, name: str, seconds: float, deadline: CallDeadline) -> str:
+        limit = self._extension
+        if limit is None:
+            return f"{name} took longer than {seconds:g} s and was stopped"
+        if deadline.is_exhausted:
+            return f"{name} took longer than {limit.longest:g} s and was stopped; {limit.longest_setting} allows more"
+        return (
+            f"{name} took longer than {seconds:g} s without progress and was stopped; "
+            f"{limit.deadline_setting} allows more"
+        )
 
     def _select_tool(self, call: ToolCall) -> tuple[RegisteredTool, PolicyDecision]:
         """The one tool of that name this caller may call, or the first refusal."""
@@ -230,6 +251,16 @@ class ToolList:
         allowed = [[verdict for verdict in same_name if verdict.decision.allowed] for same_name in verdicts]
         self.verdicts = {only[0].tool.spec.name: only[0] for only in allowed if len(only) == 1}
         self.specs = tuple(verdict.visible_spec() for verdict in self.verdicts.values())
+
+
+async def _call_source(tool: RegisteredTool, call: ToolCall) -> ToolResult:
+    """Raises ToolUnavailable where something the tool waited for was cancelled: it must not end the caller's work."""
+    try:
+        return await tool.source.call(call)
+    except asyncio.CancelledError:
+        if is_cancelling():
+            raise
+        raise ToolUnavailable(f"{call.name} was stopped: what it waited for has ended") from None
 
 
 def _check_action(call: ToolCall, spec: ToolSpec) -> None:

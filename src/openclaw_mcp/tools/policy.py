@@ -2,10 +2,9 @@
 
 from typing import Final, Protocol
 
-from ..core.model import Caller, ToolSpec
+from ..core.model import SOURCE_SCOPE_PREFIX, Caller, ToolSpec
 from ..core.model import PolicyDecision as PolicyDecision  # noqa: PLC0414  exported again: part of a policy
 
-SOURCE_SCOPE_PREFIX: Final = "source:"
 APP_SOURCE_PREFIX: Final = "app/"
 """How the names of sources that apps lend begin."""
 

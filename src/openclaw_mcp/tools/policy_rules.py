@@ -6,8 +6,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from ..core.config.agents import ModelSetting
+from ..core.config.conflicts import LIST_CONFLICT, find_list_conflicts
 from ..core.model import Json
-from ..core.providers import candidate_models, provider_apis, runtime_for
+from ..core.providers import candidate_models, provider_apis, runtime_for, uses_default_model
 
 DEFAULT_AGENT: Final = "main"
 
@@ -147,7 +148,9 @@ class PolicyRules(Struct, frozen=True, kw_only=True):
         if self.problem is not None:
             return ()
         own, defaults = self._find_agent(id) or AgentToolRules(), self.agents.defaults
-        model = defaults.model if own.model is UNSET else own.model
+        model = own.model
+        if model is UNSET:
+            model = defaults.model if uses_default_model(own.runtime, defaults.runtime) else None
         providers = self.models.providers
         apis = provider_apis({name: e.get("api") if isinstance(e, dict) else None for name, e in providers.items()})
         return candidate_models(
@@ -183,31 +186,10 @@ def from_config(config: Json) -> PolicyRules:
         rules = msgspec.convert(config, PolicyRules)
     except msgspec.ValidationError as exc:
         return refuse_everything(str(exc))
-    scope = _find_conflict(rules)
-    if scope is not None:
-        return refuse_everything(f"{scope} has both allow and alsoAllow; put the names into one of them")
-    return rules
+    scope = next(find_list_conflicts(config), None)
+    return rules if scope is None else refuse_everything(f"{scope} {LIST_CONFLICT}")
 
 
 def refuse_everything(reason: str) -> PolicyRules:
     """Rules that refuse every tool, and why."""
     return PolicyRules(problem=reason)
-
-
-def _find_conflict(policy_rules: PolicyRules) -> str | None:
-    """The first scope with both `allow` and `alsoAllow`, which contradict each other there."""
-    scopes: dict[str, ToolRules | None] = {
-        "tools": policy_rules.tools,
-        "agents.defaults.tools": policy_rules.agents.defaults.tools,
-    }
-    scopes |= {f"agents.list[{agent.id}].tools": agent.tools for agent in policy_rules.agents.list}
-    scopes |= {f"agents.entries.{id}.tools": agent.tools for id, agent in policy_rules.agents.entries.items()}
-    for scope, rules in scopes.items():
-        if rules is None:
-            continue
-        if rules.allow and rules.also_allow:
-            return scope
-        for provider, lists in rules.by_provider.items():
-            if lists.allow and lists.also_allow:
-                return f"{scope}.byProvider.{provider}"
-    return None

@@ -10,6 +10,7 @@ const REFUSED = [
   ["http://127.0.0.1", { token: "two\nlines" }],
   ["http://127.0.0.1", { token: "€" }],
   ["http://127.0.0.1", { atOnce: 0 }],
+  ["http://127.0.0.1", { secret: "short" }],
 ];
 
 export async function lend(url, token, say) {

@@ -29,6 +29,8 @@ from openclaw_mcp.gateway.channels.message_actions import MessageActions
 from openclaw_mcp.gateway.channels.message_tool import MessageTool
 from openclaw_mcp.gateway.channels.rpc_methods import ChannelMethods
 from openclaw_mcp.gateway.channels.service import ChannelRepositories, ChannelService
+from openclaw_mcp.gateway.nodes.approval_queue import ExecApprovalQueue
+from openclaw_mcp.gateway.nodes.conversation_questions import ConversationQuestions
 from openclaw_mcp.gateway.wiring.runs import StoreServices, open_store_services
 from openclaw_mcp.net.file_access import FileAccess
 from openclaw_mcp.store.local_messages import SqlLocalMessageRepository
@@ -141,6 +143,7 @@ class ChannelHarness:
         self, memory: StoreServices, folder: Path, config: Json, twins: dict[str, Twin], registry: ToolRegistry
     ) -> None:
         self.memory = memory
+        self.approvals = ExecApprovalQueue()
         self.config = config
         self.twins = twins
         self.events: list[RpcEvent] = []
@@ -150,7 +153,9 @@ class ChannelHarness:
             sender_approvals=SqlSenderApprovalRepository(memory.store),
             sessions=memory.sessions,
         )
-        self.local = LocalMethods(SqlLocalMessageRepository(memory.store), self.events.append)
+        self.local = LocalMethods(
+            SqlLocalMessageRepository(memory.store), self.events.append, queue_mode=lambda: "collect"
+        )
         self.service = ChannelService(
             self.books,
             memory.runs,
@@ -158,7 +163,8 @@ class ChannelHarness:
             folder=folder / "channels",
             config=lambda: read_config(self.config),
             roster=self._roster,
-            reset_session=memory.reset_session,
+            run_command=memory.run_command,
+            questions=ConversationQuestions(self.approvals),
         )
         service = self.service
         self.actions = MessageActions(

@@ -331,16 +331,22 @@ def test_a_conversation_is_found_or_what_is_missing_is_named(tmp_path: Path) -> 
     within(scenario())
 
 
-def test_without_a_channel_the_terminal_is_meant_and_without_that_one_is_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("local", [True, False])
+def test_without_a_channel_and_without_a_configured_one_nothing_is_sent(tmp_path: Path, local: bool) -> None:
     async def scenario() -> None:
-        async with open_channels(tmp_path, config={}) as here:
-            result = await here.call("message.action", action="send", params={"message": "x", "to": "room"})
-            assert result["channel"] == "local"
-        async with open_channels(tmp_path / "none", config={"channels": {"local": {"enabled": False}}}) as here:
-            with pytest.raises(RpcError, match=r"^Channel is required \(no configured channels detected\)$"):
-                await here.call("message.action", action="send", params={"message": "x", "to": "room"})
+        async with open_channels(tmp_path, config={"channels": {"local": {"enabled": local}}}) as here:
+            for method, params in (
+                ("message.action", {"action": "send", "params": {"message": "x", "to": "room"}}),
+                ("send", {"to": "room", "message": "x", "idempotencyKey": "s1"}),
+                ("poll", {"to": "room", "question": "?", "options": ["a", "b"], "idempotencyKey": "p1"}),
+            ):
+                with pytest.raises(
+                    RpcError, match=r"^Channel is required \(no configured channels detected\)"
+                ) as refused:
+                    await here.call(method, **params)
+                assert refused.value.kind == "INVALID_REQUEST"
+                assert not local or not (await here.call("local.read", conversation="room"))["messages"]
 
-    (tmp_path / "none").mkdir()
     within(scenario())
 
 

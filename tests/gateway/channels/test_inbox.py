@@ -14,6 +14,7 @@ from openclaw_mcp.core.channel import ChannelError, ChannelRefused, ChatAddress,
 from openclaw_mcp.core.effects import RunEffects, SentMessage
 from openclaw_mcp.core.mail import InboxEntry, NewLocalMessage
 from openclaw_mcp.core.model import Sender
+from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.core.sessions import NewSession, RunRequest
 from openclaw_mcp.gateway.channels import attachments
 from openclaw_mcp.gateway.channels.inbound_handler import message_grant
@@ -196,6 +197,8 @@ def test_codes_are_not_handed_out_without_end(tmp_path: Path) -> None:
             await settled(here)
             await here.twin.has(3)
             assert len((await here.call("channels.pairing.list"))["requests"]) == 3
+            with pytest.raises(RpcError, match="unknown pairing channel: nowhere"):
+                await here.call("channels.pairing.list", channel="nowhere")
             assert len(here.twin.taken) == 3
             with pytest.raises(Exception, match="no sender on twin waits with this code"):
                 await here.call("channels.pairing.approve", channel="twin", code="AAAAAAAA")

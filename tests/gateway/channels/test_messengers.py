@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from openclaw_mcp.core.agent import Attachment
 from tests.gateway.wiring.test_gateway import Served, environment
+from tests.gateway.wiring.test_questions_in_conversations import RUN, scene
 from tests.running import END_WAIT, OPENCLAW
 
 from .contract import WAIT
@@ -27,16 +28,17 @@ from .telegram_server import TOKEN, TelegramServer, served, telegram_server
 
 KILLS = int(os.environ.get("OPENCLAW_KILLS", "4"))
 """Each costs a start of the gateway; the moment of the kill is exact, so that a few show as much as many."""
+Say = Callable[[str], Awaitable[None]]
 LONG = 200.0 + 100.0 * KILLS  # seconds; a busy machine starts a gateway in ten
 
 
 class Gateway:
     """`openclaw gateway` in a process group of its own, which can be killed and started again."""
 
-    def __init__(self, folder: Path, channels: Any) -> None:
+    def __init__(self, folder: Path, channels: Any, **sections: Any) -> None:
         self.folder = folder
         self.child: subprocess.Popen[bytes] | None = None
-        (folder / "openclaw.json").write_text(json.dumps({"channels": channels}))
+        (folder / "openclaw.json").write_text(json.dumps({"channels": channels, **sections}))
 
     async def start(self) -> Served:
         words = (OPENCLAW, "gateway", "--port", "0")
@@ -65,8 +67,8 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, channels: Any) -> AsyncIterator[Gateway]:
-    running = Gateway(folder, channels)
+async def gateway(folder: Path, channels: Any, **sections: Any) -> AsyncIterator[Gateway]:
+    running = Gateway(folder, channels, **sections)
     try:
         yield running
     finally:
@@ -139,6 +141,50 @@ def test_a_message_in_a_matrix_room_is_answered_once(synapse: Synapse, tmp_path:
             assert (account["connected"], account["userId"]) == (True, bot.user)
             assert bot.token not in json.dumps(status)
             assert await matrix_answers(ann, room) == {"one": 1, "two": 1}
+
+    bounded(scenario)
+
+
+OWNED = {"tools": {"allow": ["nodes"]}}
+
+
+async def reads(show: Callable[[], Awaitable[list[str]]], beginning: str) -> str:
+    """The first message that begins so, once it is there."""
+    while True:
+        for text in await show():
+            if text.startswith(beginning):
+                return text
+        await asyncio.sleep(0.1)
+
+
+async def answers_a_question(instance: Served, show: Callable[[], Awaitable[list[str]]], say: Say) -> None:
+    """A person has the agent run a command on a node that asks first, and allows it in that conversation."""
+    async with scene(instance) as here:
+        await say(RUN)
+        text = await reads(show, "May this command run")
+        code = text.partition("(question ")[2][:6]
+        assert "| ls" in text
+        await say(f"/approve {code} once")
+        assert await reads(show, f"Question {code}") == f"Question {code}: allowed once."
+        assert await here.answers.get() == "allow-once"
+
+
+def test_a_question_is_answered_in_its_matrix_room(synapse: Synapse, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ann_and_bot(synapse) as (ann, bot):
+            owner = {"commands": {"ownerAllowFrom": [f"matrix:{ann.user}"]}}
+            async with gateway(tmp_path, matrix(synapse.url, ann, bot), **OWNED, **owner) as running:
+                instance = await running.start()
+                room = await ann.room(bot.user, is_direct=True)
+                await ann.until_member(room, bot.user)
+
+                async def show() -> list[str]:
+                    return [message.text for message in await ann.sees(room)]
+
+                async def say(text: str) -> None:
+                    await ann.send(room, {"msgtype": "m.text", "body": text})
+
+                await answers_a_question(instance, show, say)
 
     bounded(scenario)
 
@@ -245,6 +291,25 @@ def test_a_gateway_killed_while_it_sends_to_telegram_loses_nothing(tmp_path: Pat
             await running.aclose()
 
     bounded(scenario, LONG)
+
+
+def test_a_question_is_answered_in_its_telegram_chat(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner = {"commands": {"ownerAllowFrom": [f"telegram:{ANN}"]}}
+        async with telegram_server() as server, gateway(tmp_path, telegram(server), **OWNED, **owner) as running:
+            server.chat(ANN, "private", first_name="Ann")
+            instance = await running.start()
+
+            async def show() -> list[str]:
+                return [message.text for message in server.sees(ANN)]
+
+            async def say(text: str) -> None:
+                server.say(ANN, text)
+
+            await answers_a_question(instance, show, say)
+            await running.aclose()
+
+    bounded(scenario)
 
 
 def test_a_strangers_file_is_not_fetched(tmp_path: Path) -> None:

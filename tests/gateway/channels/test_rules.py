@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from openclaw_mcp.core import chat_commands as commands
 from openclaw_mcp.core.agent import Attachment
 from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.channel import ChatAddress, ChatKind, InboundMessage, OutboundMessage
@@ -13,7 +14,6 @@ from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.errors import BadRequest
 from openclaw_mcp.core.model import Json, Sender
 from openclaw_mcp.core.owner import is_owner
-from openclaw_mcp.gateway.channels import commands
 from openclaw_mcp.gateway.channels.inbound_rules import check_access, session_for
 from openclaw_mcp.gateway.channels.replying import (
     NO_REMINDER_NOTE,
@@ -222,6 +222,40 @@ def test_commands_are_read(text: str, name: str, rest: str) -> None:
 @pytest.mark.parametrize("text", ["/newer", "stop", "/stop it please", "/unknown", "", "I said /stop"])
 def test_everything_else_is_for_the_agent(text: str) -> None:
     assert commands.parse_command(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("/hlep", "/hlep"), ("/think gpt-5", "/think"), (" /Start@our_bot", "/start"), ("/think\nhard", "/think")],
+)
+def test_an_unknown_command_is_answered_with_the_commands_there_are(text: str, name: str) -> None:
+    answer = commands.refuse_unknown(text)
+    assert answer is not None
+    assert answer.startswith(f"There is no command {name}: there are /new, ")
+    assert answer.endswith(" and /help; begin with // to send this to the agent as it is.")
+    assert not commands.is_for_agent(text)
+
+
+def test_a_command_with_words_it_does_not_take_is_not_sent_to_the_agent() -> None:
+    assert commands.refuse_unknown("/stop it please") == (
+        "/stop takes no words after it: send /stop alone, or begin with // to send this to the agent as it is."
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/etc/hosts is wrong", "/tmp is full", "/Users", "/ or not", "// a comment", "//server/share", "/1 of them", "/",
+     "", "see /hlep", "/a.b", "/usr"],
+)  # fmt: skip
+def test_paths_and_other_texts_are_for_the_agent_as_they_are(text: str) -> None:
+    assert commands.is_for_agent(text)
+    assert commands.literal_text(text) == text
+
+
+@pytest.mark.parametrize("text", ["/stop", "/stop it", "/hlep me", "/new story"])
+def test_a_second_slash_sends_a_text_that_looks_like_a_command(text: str) -> None:
+    assert commands.is_for_agent(f"/{text}")
+    assert commands.literal_text(f"/{text}") == text
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------

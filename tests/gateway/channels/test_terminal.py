@@ -1,6 +1,8 @@
 """The channels as people use them: `openclaw chat`, `channels` and `outbox` against a real gateway."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from tests.gateway.wiring.gateways import serving
 from tests.gateway.wiring.test_gateway import Served, environment
 from tests.gateway.wiring.test_shared_store import ask
-from tests.running import OPENCLAW
+from tests.running import OPENCLAW, process, read_line
 
 WAIT = 60
 
@@ -54,6 +56,106 @@ def test_words_after_new_are_answered_too(served: Served) -> None:
     assert (result.stdout, result.returncode) == ("A new conversation begins.\nfirst\n", 0)
     result = openclaw(served, "chat", "anew", typed="/reset !say second\n!say third\n")
     assert result.stdout.endswith("A new conversation begins.\nsecond\nthird\n")
+
+
+def test_a_word_that_is_no_command_is_not_sent_to_the_agent(served: Served) -> None:
+    result = openclaw(served, "chat", "-m", "/hlep me")
+    assert result.stdout.startswith("There is no command /hlep: there are /new, /reset, /stop, ")
+    assert openclaw(served, "chat", "-m", "//hlep me").stdout.strip().endswith("/hlep me")
+    assert openclaw(served, "chat", "-m", "/etc/hosts is wrong").stdout.strip().endswith("/etc/hosts is wrong")
+
+
+def test_a_message_is_read_from_standard_input(served: Served) -> None:
+    result = openclaw(served, "chat", "-m", "-", typed="!say one\n!say two\n")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "onetwo\n", "")
+    empty = openclaw(served, "chat", "-m", "-", typed=" \n")
+    assert (empty.returncode, empty.stderr) == (
+        1, "openclaw chat: there is nothing to send: standard input is empty\n",
+    )  # fmt: skip
+    long = openclaw(served, "chat", "-m", "-", typed="x" * ((1 << 20) + 1))
+    assert long.returncode == 1
+    assert long.stderr.startswith("openclaw chat: standard input is longer than 1048576 bytes; ")
+
+
+def test_a_line_of_a_pipe_that_is_too_long_is_one_sentence(served: Served) -> None:
+    result = openclaw(served, "chat", typed="x" * (3 << 20))
+    assert result.returncode == 1
+    assert result.stderr == "openclaw chat: a line is longer than 2097152 bytes; send it as a file or in parts\n"
+
+
+def test_an_empty_message_is_refused(served: Served) -> None:
+    result = openclaw(served, "chat", "-m", " ")
+    assert (result.returncode, result.stderr) == (1, "openclaw chat: there is nothing to send: the message is empty\n")
+
+
+def test_input_that_the_event_loop_can_not_wait_for_is_read(served: Served, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("!say from a file\n")
+    for source, expected in ((lines, "from a file\n"), (Path(os.devnull), "")):
+        with source.open() as stdin:
+            env = environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port)
+            result = subprocess.run(
+                [OPENCLAW, "chat", f"from-{source.name}"], env=env, stdin=stdin, capture_output=True, text=True,
+                timeout=WAIT, check=False,
+            )  # fmt: skip
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.partition("\n")[2] == expected
+
+
+def test_the_answer_to_another_message_is_not_taken_for_ours(served: Served) -> None:
+    with process(
+        OPENCLAW, "chat", "busy", "-m", "!sleep 2", env=environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port),
+        stdout=subprocess.PIPE,
+    ) as first:  # fmt: skip
+        wait_until_working(served, "agent:main:local:direct:busy")
+        second = openclaw(served, "chat", "busy", "-m", "!say the second")
+        assert (second.returncode, second.stdout) == (0, "the second\n")
+        assert first.wait(WAIT) == 0
+        assert first.stdout is not None
+        assert b"the second" not in first.stdout.read()
+
+
+def test_an_answer_in_several_parts_is_printed_whole(served: Served) -> None:
+    text = "word " * 15_000  # the local channel sends 32,000 characters in one part
+    result = openclaw(served, "chat", "long", "-m", "-", typed=f"!say {text}")
+    assert result.stdout.split() == text.split()
+
+
+def test_a_stop_in_a_pipe_stops_the_turn_before_it(served: Served) -> None:
+    with process(
+        OPENCLAW, "chat", "piped", env=environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        read_line(child)
+        child.stdin.write(b"!sleep 100\n")
+        child.stdin.flush()
+        wait_until_working(served, "agent:main:local:direct:piped")
+        child.stdin.write(b"/stop\n!say next\n")
+        child.stdin.close()
+        assert read_line(child) == b"Stopped.\n"
+        assert read_line(child) == b"next\n"
+        assert child.wait(WAIT) == 0
+
+
+def test_ctrl_c_stops_the_turn_it_waits_for(served: Served) -> None:
+    key = "agent:main:local:direct:cut"
+    with process(
+        OPENCLAW, "chat", "cut", "-m", "!sleep 100",
+        env=environment(served.folder, OPENCLAW_GATEWAY_PORT=served.port), stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        wait_until_working(served, key)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(WAIT) == 130
+    assert ask(served, "sessions.describe", {"key": key})["session"]["hasActiveRun"] is False
+
+
+def wait_until_working(served: Served, key: str) -> None:
+    for _ in range(200):
+        session = ask(served, "sessions.describe", {"key": key})["session"]
+        if session is not None and session["hasActiveRun"]:
+            return
+    pytest.fail("the agent never began")
 
 
 def test_an_agent_that_keeps_silent_ends_the_wait(served: Served) -> None:

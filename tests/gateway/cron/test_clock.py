@@ -347,7 +347,15 @@ class Deaf:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
+    async def record(self, request: RunRequest, reply: str) -> Run:
+        raise NotImplementedError
+
+    async def find(self, run_id: str) -> Run | None:
+        raise NotImplementedError
+
+    async def abort(
+        self, key: str, *, run_id: str | None = None, include_queued: bool = True, reason: str = "rpc"
+    ) -> Sequence[str]:
         return ()
 
     async def wait(self, run_id: str, *, seconds: float) -> Run | None:

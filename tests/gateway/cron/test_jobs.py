@@ -116,6 +116,18 @@ def test_a_job_that_makes_no_sense_is_refused_with_the_reason(
     scenario(what)
 
 
+def test_an_isolated_event_is_refused_with_the_code_that_clients_know(scenario: Callable[..., None]) -> None:
+    async def what(cron: CronHarness) -> None:
+        params = {"schedule": EVERY, "payload": EVENT, "sessionTarget": "isolated"}
+        with pytest.raises(RpcError) as refused:
+            await cron.service.add(
+                CronCall(params=params, caller=Caller(kind="operator", name="me"), policy_caller=None)
+            )
+        assert refused.value.kind == "UNAVAILABLE"
+
+    scenario(what)
+
+
 def test_a_change_touches_what_it_names_and_nothing_else(scenario: Callable[..., None]) -> None:
     async def what(cron: CronHarness) -> None:
         job = await cron.add(EVERY, {**TURN, "model": "a/b", "timeoutSeconds": 5}, description="why")
@@ -173,7 +185,7 @@ def test_a_declared_job_is_made_once(scenario: Callable[..., None]) -> None:
 def test_a_job_there_is_not_is_refused_by_name(scenario: Callable[..., None], method: str) -> None:
     async def what(cron: CronHarness) -> None:
         with pytest.raises(RpcError) as refused:
-            await cron.call(method, {"id": "nope", "patch": {}})
+            await cron.call(method, {"id": "nope", **({"patch": {}} if method == "cron.update" else {})})
         assert refused.value.details == {"code": "CRON_JOB_NOT_FOUND", "jobId": "nope"}
 
     scenario(what)

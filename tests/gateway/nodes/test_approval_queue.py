@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from openclaw_mcp.core.approvals import ExecApprovalDecision
 from openclaw_mcp.core.json_values import drop_none
 from openclaw_mcp.core.rpc import RpcError
 from openclaw_mcp.gateway.nodes.approval_queue import (
     SHARED_TOKEN,
     ApprovalRequester,
-    ExecApprovalDecision,
     ExecApprovalQueue,
     ExecApprovalRecord,
     ExecApprovalRequest,
@@ -30,7 +30,11 @@ def _device(id: str, connection: str, *more: str, silent: bool = False) -> Appro
     )
 
 
-NODE = _device(DEVICE, "c1")
+NODE = msgspec.structs.replace(_device(DEVICE, "c1"), is_node=True)
+ASKER = _device(DEVICE, "c1")
+SENDER = ApprovalRequester(
+    connection_id="sender", name="telegram:1", credentials=("sender telegram:1",), in_conversation=True
+)
 PERSON = _device(OTHER, "c2", SHARED_TOKEN)
 PROGRAM = ApprovalRequester(connection_id="c3", name="gateway-client", credentials=(SHARED_TOKEN,))
 
@@ -92,8 +96,9 @@ EVERY: tuple[ExecApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
     [
         (PERSON, {}, False, None),
         (PROGRAM, {}, False, None),
-        (NODE, {}, False, "the requester can't allow it"),
-        (NODE, {}, True, "the requester can't allow it"),
+        (ASKER, {"asker": ASKER}, False, "the requester can't allow it"),
+        (ASKER, {"asker": ASKER}, True, "the requester can't allow it"),
+        (SENDER, {}, True, None),
         (
             PERSON,
             {"on_behalf_of": frozenset({device_credential(OTHER)})},
@@ -113,17 +118,60 @@ def test_every_operator_may_say_no_and_only_some_may_say_yes(
     async def test() -> None:
         decisions = ExecApprovalQueue()
         matter = decisions.put(_approval_request(**more))
+        answering = msgspec.structs.replace(by, is_owner=owner)
         if refused is not None and decision != "deny":
             with pytest.raises(RpcError, match=refused) as caught:
-                decisions.decide(matter, decision, by, **({"owner": True} if owner else {}))
+                decisions.decide(matter, decision, answering)
             assert caught.value.kind == "FORBIDDEN"
             assert matter.outcome is None
             return
-        outcome = decisions.decide(matter, decision, by, **({"owner": True} if owner else {}))
-        own = by == NODE
+        outcome = decisions.decide(matter, decision, answering)
         assert outcome == matter.outcome
-        assert (outcome.decision, outcome.reason) == ((None, "run-aborted") if own else (decision, "user"))
-        assert outcome.by == by.name
+        assert (outcome.decision, outcome.reason, outcome.by) == (decision, "user", by.name)
+
+    within(test)
+
+
+def test_a_node_takes_its_own_question_back_and_answers_none() -> None:
+    async def test() -> None:
+        decisions = ExecApprovalQueue()
+        own, other = decisions.put(_approval_request()), decisions.put(_approval_request(PROGRAM))
+        refused: list[tuple[ExecApprovalRecord, ExecApprovalDecision]] = [
+            (own, "allow-once"), (own, "allow-always"), (other, "deny"), (other, "allow-once"),
+        ]  # fmt: skip
+        for matter, decision in refused:
+            with pytest.raises(RpcError, match=r"missing scope: operator\.approvals"):
+                decisions.decide(matter, decision, NODE)
+            assert matter.outcome is None
+        outcome = decisions.decide(own, "deny", NODE)
+        assert (outcome.decision, outcome.reason) == (None, "run-aborted")
+
+    within(test)
+
+
+@pytest.mark.parametrize("decision", EVERY)
+def test_a_sender_on_a_channel_who_is_not_the_owner_answers_nothing(decision: ExecApprovalDecision) -> None:
+    async def test() -> None:
+        decisions = ExecApprovalQueue()
+        matter = decisions.put(_approval_request())
+        with pytest.raises(RpcError, match="only the owner"):
+            decisions.decide(matter, decision, SENDER)
+        assert matter.outcome is None
+
+    within(test)
+
+
+def test_a_question_ends_with_the_call_it_is_about() -> None:
+    async def test() -> None:
+        decisions = ExecApprovalQueue()
+        one, two = (
+            decisions.put(msgspec.structs.replace(_approval_request(), invocation=call))
+            for call in ("call-1", "call-2")
+        )
+        decisions.on_invocation_end("call-1")
+        assert one.outcome is not None
+        assert (one.outcome.decision, one.outcome.reason) == (None, "run-aborted")
+        assert two.outcome is None
 
     within(test)
 

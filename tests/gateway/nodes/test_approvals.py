@@ -1,16 +1,23 @@
 """Questions to operators: who may ask, who may answer, and how a question ends without an answer."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.approvals import QuestionOrigin
+from openclaw_mcp.core.config.config import Config
 from openclaw_mcp.core.rpc import APPROVALS, READ, RpcError
 from openclaw_mcp.gateway.nodes import approval_queue
+from openclaw_mcp.gateway.nodes.tools import NodeToolSources
+from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.gateway.wiring.nodes import open_nodes
 
-from ..rpc.gateways import within
-from .gateways import collect_events, machines, next_of
+from ..rpc.gateways import running, within
+from .gateways import MemoryBook, NodeHarness, collect_events, machines, next_of
 
 ASK = {"command": "echo hi", "cwd": "/srv", "host": "gateway", "timeoutMs": 60_000}
 
@@ -108,7 +115,69 @@ def test_the_requester_can_not_allow_it(tmp_path: Path) -> None:
                 await asker.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
             await asker.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
             record = (await asker.call("approval.get", {"id": "Q"}))["approval"]
-            assert record["status"] == "cancelled"
+            assert (record["status"], record["reason"], record["decision"]) == ("denied", "user", "deny")
+
+    within(test())
+
+
+def test_a_question_of_two_phases_is_answered_twice_on_one_request(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
+            accepted: asyncio.Queue[Any] = asyncio.Queue()
+            asking = asyncio.ensure_future(
+                asker.call(
+                    "exec.approval.request",
+                    ASK | {"id": "Q", "twoPhase": True},
+                    final=True,
+                    on_accepted=accepted.put_nowait,
+                )
+            )
+            assert (await next_of(accepted))["id"] == "Q"
+            await operator.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
+            answer = await asking
+            assert (answer["id"], answer["decision"]) == ("Q", "allow-once")
+
+    within(test())
+
+
+def test_the_asker_is_not_sent_its_own_question_and_learns_its_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with machines(tmp_path) as harness, harness.gateway.client() as asker, harness.reviewer() as operator:
+            own, others = (collect_events(each, "exec.approval.requested") for each in (asker, operator))
+            ended = collect_events(asker, "exec.approval.resolved")
+            await asker.call("exec.approval.request", ASK | {"id": "Q", "twoPhase": True})
+            assert (await next_of(others))["id"] == "Q"
+            await operator.call("exec.approval.resolve", {"id": "Q", "decision": "deny"})
+            assert (await next_of(ended))["id"] == "Q"
+            assert own.empty()
+
+    within(test())
+
+
+def test_a_conversation_with_the_owner_is_a_delivery_route(tmp_path: Path) -> None:
+    asked: asyncio.Queue[Any] = asyncio.Queue()
+    sources: list[NodeToolSources] = []
+
+    def is_reachable(origin: QuestionOrigin) -> bool:
+        asked.put_nowait(origin)
+        return True
+
+    @contextlib.asynccontextmanager
+    async def furnish(gateway: GatewayServer) -> AsyncIterator[None]:
+        async with open_nodes(gateway, MemoryBook(), config=Config, is_reachable=is_reachable) as opened:
+            sources.append(opened)
+            yield
+
+    async def test() -> None:
+        async with running(tmp_path, furnish=furnish) as gateway:
+            node = NodeHarness(gateway, tmp_path, sources[0]).node()
+            async with node as laptop:
+                needs = {"command": "ls", "id": "Q", "requireDeliveryRoute": True}
+                question = asyncio.ensure_future(laptop.client.call("exec.approval.request", needs))
+                await next_of(asked)
+                async with gateway.client() as operator:
+                    await operator.call("exec.approval.resolve", {"id": "Q", "decision": "allow-once"})
+                assert (await question)["decision"] == "allow-once"
 
     within(test())
 

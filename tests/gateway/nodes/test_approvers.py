@@ -100,16 +100,17 @@ def test_a_second_connection_of_the_requester_does_not_allow_it(
     tmp_path: Path, case: str, decision: str, method: str
 ) -> None:
     one, two = SAME[case]
+    answer = {"id": "Q", "decision": decision, **({"kind": "exec"} if method == "approval.resolve" else {})}
 
     async def test() -> None:
         async with machines(tmp_path) as harness, two(harness) as answering:
             async with one(harness) as asking:
                 await asking.call("exec.approval.request", ASK)
                 with pytest.raises(RpcError, match="another operator must"):
-                    await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
+                    await answering.call(method, answer)
             with pytest.raises(RpcError, match="another operator must"):  # nor once the first has gone
-                await answering.call(method, {"id": "Q", "kind": "exec", "decision": decision})
-            await answering.call(method, {"id": "Q", "kind": "exec", "decision": "deny"})
+                await answering.call(method, answer)
+            await answering.call(method, {**answer, "decision": "deny"})
             async with harness.reviewer("somebody-else") as other:
                 record = (await other.call("approval.get", {"id": "Q"}))["approval"]
             assert record["status"] in ("denied", "cancelled")

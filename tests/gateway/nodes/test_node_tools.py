@@ -197,7 +197,7 @@ def test_a_tool_of_a_node_fails_in_words(tmp_path: Path) -> None:
 
         async with machines(tmp_path) as harness, harness.gateway.client() as operator:
             async with harness.approved(operator, answer=answer) as node:
-                with pytest.raises(ToolUnavailable, match="no person is there to ask"):
+                with pytest.raises(ToolDenied, match="no person is there to ask"):
                     await call_tool(harness, "laptop__system_run", {"command": ["rm"]})
                 abandoned = asyncio.ensure_future(call_tool(harness, "laptop__device_info", {}))
                 await started.wait()
@@ -398,6 +398,8 @@ def test_a_run_for_another_sender_has_of_a_node_what_the_rules_name(
                 reported = ClientProfile(client=BACKEND, scopes=EVERY)
                 own = GatewayClient(harness.gateway.url, reported, credentials=Credentials(token=token), redial=False)
                 async with own:
+                    further = await own.call("tools.list")  # as a CLI agent's server asks
+                    assert {tool["name"] for tool in further["tools"]} == expected
                     params = {"nodeId": node.id, "command": "system.run", "idempotencyKey": "k", "params": {}}
                     with pytest.raises(RpcError, match="behind no tool"):
                         await own.call("node.invoke", params)

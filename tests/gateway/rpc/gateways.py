@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from openclaw_mcp.core.rpc import ADMIN, APPROVALS, PAIRING, READ, WRITE, RpcCall, RpcError, RpcMethod
 from openclaw_mcp.gateway.wiring.gateway import GatewayServer
+from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from openclaw_mcp.net import listen
 from openclaw_mcp.net.gateway_client.client import GatewayClient
 from openclaw_mcp.net.gateway_client.handshake import ClientInfo, ClientProfile, Credentials, Signer
@@ -193,11 +194,15 @@ async def running(
     port: int = 0,
     sources: Any = None,
     audit: AuditSink = log_record,
+    trusted_proxies: Sequence[str] = (),
+    servers: McpServerPool | None = None,
     furnish: Callable[[GatewayServer], contextlib.AbstractAsyncContextManager[Any]] | None = None,
 ) -> AsyncIterator[Running]:
     """`furnish` prepares the gateway before it serves, and clears up after it has stopped."""
     async with contextlib.AsyncExitStack() as stack:
-        gateway = GatewayServer(folder, TOKEN, sources=sources, audit=audit)
+        gateway = GatewayServer(
+            folder, TOKEN, sources=sources, audit=audit, trusted_proxies=lambda: tuple(trusted_proxies), servers=servers
+        )
         for module in modules:
             gateway.add_module(module)
         if furnish is not None:

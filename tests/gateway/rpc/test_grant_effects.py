@@ -89,7 +89,7 @@ def test_what_was_done_is_kept_as_the_gateway_names_it_and_what_failed_is_not(tm
                 with pytest.raises(ConnectionGone):
                     await client.call("message.action", act("too late"))
         assert [(one.tool, one.provider, one.to, one.text) for one in did.sent] == [
-            ("message_send", "local", "room", "hello"),
+            ("message", "local", "room", "hello"),
             ("sessions_send", "", "other", "psst"),
         ]
         assert [one.job_id for one in did.cron_added] == ["job-1"]

@@ -31,7 +31,9 @@ def test_the_gateway_speaks_first_and_says_hello_in_full(tmp_path: Path) -> None
             assert set(hello["server"]) >= {"version", "connId", "bootId"}
             assert set(hello["snapshot"]) >= {"presence", "health", "stateVersion", "uptimeMs", "stateDir"}
             assert hello["auth"] == {"method": "token", "role": "operator", "scopes": [ADMIN]}
-            assert hello["policy"] == {"maxPayload": 26214400, "maxBufferedBytes": 52428800, "tickIntervalMs": 30000}
+            sizes = {"maxBytes": 18 * 1024 * 1024, "maxImageBytes": 18 * 1024 * 1024}
+            limits = {"maxPayload": 26214400, "maxBufferedBytes": 52428800, "tickIntervalMs": 30000}
+            assert hello["policy"] == {**limits, "attachments": sizes}
             assert {"health", "echo"} <= set(hello["features"]["methods"])
             assert "hidden" not in hello["features"]["methods"]
             assert (await peer.ask("hidden"))["ok"]
@@ -305,13 +307,17 @@ def test_a_flood_of_waiting_requests_stops_our_reading_not_our_answers(tmp_path:
     within(test())
 
 
+@pytest.mark.parametrize("bound", ["of one reader", "of all together"])
 def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(gateway_frames, "MAX_BACKLOG", 4 << 20)
+    if bound == "of one reader":
+        monkeypatch.setattr(gateway_frames, "MAX_BACKLOG", 4 << 20)
 
     async def test() -> None:
         async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as good:
+            if bound == "of all together":
+                running_gateway.gateway.connections.max_backlog = 4 << 20
             reader, writer = await upgrade(running_gateway.port)
             await reader.readuntil(b"\r\n\r\n")
             await asyncio.sleep(0)
@@ -459,7 +465,10 @@ def test_a_device_behind_a_proxy_waits_for_approval_and_operators_hear_of_it(tmp
 
     async def test() -> None:
         device = DeviceIdentity(b"\6" * 32)
-        async with running(tmp_path) as running_gateway, running_gateway.raw(scopes=[PAIRING, READ]) as owner:
+        async with (
+            running(tmp_path, trusted_proxies=["127.0.0.1"]) as running_gateway,
+            running_gateway.raw(scopes=[PAIRING, READ]) as owner,
+        ):
             refused = (await connects(running_gateway, device))["error"]
             request = (await owner.event("device.pair.requested"))["payload"]
             assert (request["deviceId"], request["requestId"]) == (device.id, refused["details"]["requestId"])

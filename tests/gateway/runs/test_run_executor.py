@@ -122,3 +122,26 @@ def test_closing_waits_for_a_run_and_stores_that_it_was_stopped(tmp_path: Path) 
         assert (run.status, run.stop_reason) == ("error", "restart")
 
     execute(tmp_path, scenario)
+
+
+def test_a_turn_that_is_cancelled_from_elsewhere_ends_as_failed_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended as if it had answered, with nothing."""
+
+    class Cancelled(Runtime):
+        async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+            shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            shared.cancel()
+            await shared
+            yield TurnCompleted(text="never")
+
+    async def scenario(executor: LocalRunExecutor, _repository: SqlRunRepository) -> None:
+        executor._select_runtime = lambda run: Cancelled()
+        async with executor:
+            assert await answer(executor, "one") == "error"
+            executor._select_runtime = lambda run: Runtime()
+            assert await answer(executor, "two") == "ok"
+
+    execute(tmp_path, scenario)
+    assert "runs: run one was cancelled from elsewhere" in caplog.text

@@ -45,7 +45,6 @@ HAND: dict[str, dict[str, Any]] = {
     "prefix": {"allow": ["sessions_*"]},
     "suffix": {"allow": ["*_list"]},
     "both": {"allow": ["sessions_*"], "deny": ["sessions_send", " SESSIONS_SPAWN "]},
-    "unknown": {"profile": "no-such-profile"},
     "typo": {"deny": ["group:sesions"]},
     "model": {"byProvider": {"openai": {"deny": ["sessions_list"]}, "openai/gpt": {"deny": ["agents_list"]}}},
 }

@@ -166,3 +166,24 @@ def test_after_a_kill_the_next_gateway_starts_them_again(tmp_path: Path) -> None
         server.served.child.wait(10)
     with serving(tmp_path) as served, joined(served) as server:
         assert server.say("main", '!tool one__echo {"text": "again"}') == "again"
+
+
+def test_a_turn_goes_on_when_the_server_it_waits_for_is_removed(tmp_path: Path) -> None:
+    """It ended without an answer, and without a line in the log."""
+    with world(tmp_path, {"mcp": {"servers": {"one": odd(), "two": ECHO}}}) as server:
+        run = server.begin("main", "!tool one__hang {}", '!tool two__echo {"text": "and then this"}')
+        server.until("agent", lambda event: event.get("stream") == "tool" and event["data"]["phase"] == "start")
+        server.configure(mcp={"servers": {"two": ECHO}})
+        assert server.answer(run) == "one was removed from mcp.serversand then this"  # the demo joins what tools say
+        (failed, _) = [
+            m for m in server.ask("chat.history", sessionKey="main")["messages"] if m["role"] == "toolResult"
+        ]
+        assert failed["isError"]
+        assert failed["content"][0]["text"] == "one was removed from mcp.servers"
+
+
+def test_a_server_that_is_added_has_its_tools_in_the_next_turn(tmp_path: Path) -> None:
+    with world(tmp_path, {}) as server:
+        for number in range(6):
+            server.configure(mcp={"servers": {f"s{number}": ECHO}})
+            assert server.say("main", f'!tool s{number}__echo {{"text": "{number}"}}') == str(number)

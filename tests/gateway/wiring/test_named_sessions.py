@@ -6,6 +6,7 @@ in over the WebSocket, by `tools.invoke`, `POST /tools/invoke`, `/mcp`, under `a
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import quote
 
@@ -56,6 +57,20 @@ def by_grant(server: World, session: str) -> set[str]:
         return {tool for tool in TOOLS if client.refusal(tool) is None}
 
 
+def by_grant_over_http(server: World, session: str) -> set[str]:
+    return set(attached(server, server.ask("attach.grant", sessionKey=session))) & set(TOOLS)
+
+
+def attached(server: World, grant: Any, **more: str) -> list[str]:
+    """The tools of a client that was given a grant's entry for its config, in an environment with its token."""
+    entry = grant["mcpConfig"]["mcpServers"]["openclaw"]
+    assert (entry["type"], entry["url"]) == ("http", f"{server.served.http}/mcp")
+    assert grant["token"] not in str(entry)
+    authorization = Template(entry["headers"]["Authorization"]).substitute(grant["env"])
+    reply = web_client.ask(entry["url"], "tools/list", {}, Authorization=authorization, **more)
+    return [tool["name"] for tool in reply.json["result"]["tools"]] if reply.status == 200 else [str(reply.status)]
+
+
 def by_invoke(server: World, session: str) -> set[str]:
     return {tool for tool in TOOLS if server.invoke(tool, session, **WRONG)["error"]["code"] != "not_found"}
 
@@ -99,6 +114,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "listed over the socket": by_list,
     "called over the socket": by_socket,
     "under a grant": by_grant,
+    "under a grant at /mcp": by_grant_over_http,
     "tools.invoke": by_invoke,
     "POST /tools/invoke": by_post,
     "POST /tools/invoke, by its header": by_post_header,
@@ -173,6 +189,15 @@ def test_a_header_is_decoded_wherever_it_names_a_session(server: World) -> None:
     headers = {**server.bearer, "x_openclaw_session_key": quote(key)}
     assert web_client.send(f"{server.served.http}/v1/chat/completions", "POST", body, **headers).status == 200
     assert server.texts(key) == ["here"]
+
+
+def test_a_grant_at_mcp_stays_in_its_session_has_its_own_tools_and_ends(server: World) -> None:
+    grant = server.ask("attach.grant", sessionKey=GROUP, ttlMs=60_000)
+    assert set(attached(server, grant, x_openclaw_session_key="agent:main:main")) & set(TOOLS) == NOT_IN_GROUP
+    few = server.ask("attach.grant", tools=["sessions_list"])
+    assert (few["sessionKey"], attached(server, few)) == ("agent:main:main", ["sessions_list"])
+    assert server.ask("attach.revoke", token=grant["token"]) == {"revoked": True}
+    assert attached(server, grant) == ["401"]
 
 
 def test_a_sub_agent_far_below_a_group_runs_under_its_rules(tmp_path: Path) -> None:

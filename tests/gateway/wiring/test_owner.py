@@ -75,13 +75,13 @@ SENDS = (
     "message:sendWithEffect", "outbox.retry",
 )  # fmt: skip
 """They speak as the agent, to the outside; nothing they send is taken as an order."""
-TOOLS = ("tools.invoke",)
+TOOLS = ("tools.call", "tools.invoke")
 STEERS = ("sessions.subagents",)
 ADMINS = (
     "attach.grant", "attach.revoke", "audit.list", "channels.pairing.approve", "channels.pairing.list",
     "channels.pairing.remove", "channels.restart", "chat.inject", "config.apply", "config.patch", "config.set",
     "exec.approvals.get", "exec.approvals.node.get", "exec.approvals.node.set", "exec.approvals.set",
-    "gateway.restart.request", "outbox.drop", "sessions.reset",
+    "gateway.restart.request", "outbox.drop", "secrets.reload", "sessions.reset", "update.status",
 )  # fmt: skip
 """A caller that may call these is the owner already."""
 NO_RUN = (
@@ -101,6 +101,10 @@ NO_RUN = (
     "sessions.messages.subscribe", "sessions.messages.unsubscribe", "sessions.patch", "sessions.preview",
     "sessions.resolve", "sessions.search", "sessions.subscribe", "sessions.unsubscribe", "skills.bins", "status",
     "system-presence", "system.info", "tasks.cancel", "tasks.get", "tasks.list", "tools.catalog", "tools.effective",
+    "tools.list", "chat.startup", "chat.metadata", "commands.list", "audit.activity.list", "models.list",
+    "models.authStatus", "usage.cost", "question.list", "sessions.observer.visibility", "sessions.companion.state",
+    "sessions.branches.list", "progressCard.get", "talk.catalog", "environments.list", "skills.status", "users.list",
+    "diagnostics.stability",
 )  # fmt: skip
 """They look, stop, note or answer; no agent hears of it."""
 
@@ -251,10 +255,6 @@ NAMED: dict[str, Any] = {
     "by user name": {"sender": {"id": "mallory", "username": "owner", "name": "owner"}},
     "an empty number": {"sender": {"id": "mallory", "e164": "owner"}},
     "keys that are not a sender's": {"sender": {"id": "mallory", "owner": True, "grant": {"owner": True}}},
-    "parameters of other methods": {
-        "sender": {"id": "mallory"}, "channel": "local", "from": "owner", "owner": True, "grant": {"owner": True},
-        "senderIsOwner": True, "vouched": True, "extra": {"vouched": True},
-    },
 }  # fmt: skip
 """Ways to pose as a sender whom a list names, or to add one beside it."""
 NO_SENDER: dict[str, Any] = {
@@ -444,12 +444,19 @@ def test_a_job_runs_as_nobodys_whoever_has_it_run(server: World, maker: str) -> 
             operator.ask("cron.update", id=id, patch={"payload": {"kind": "agentTurn", "message": ORDER}})
 
 
+@pytest.mark.parametrize("name", ["channel", "from", "owner", "grant", "senderIsOwner", "vouched", "extra"])
+def test_nobody_is_the_owner_by_a_parameter_of_another_method(server: World, name: str) -> None:
+    unknown = f"unexpected property '{name}'"
+    with joined(server.served, "operator.write") as operator, pytest.raises(Refused, match=unknown):
+        _local(operator, "", sender={"id": "mallory"}, **{name: "owner"})
+
+
 @pytest.mark.parametrize("entry", ["extraSystemPrompt", "grant", "owner", "cwd", "sender", "tools", "settings"])
 def test_a_session_is_patched_into_nothing_by_an_operator_with_fewer_rights(server: World, entry: str) -> None:
     session = f"agent:main:patched-{_unique()}"
     with joined(server.served, "operator.read", "operator.write") as operator:
-        with pytest.raises(Refused, match=r"missing scope: operator\.admin"):
-            operator.ask("sessions.patch", key=session, **{entry: {"owner": True}})
+        with pytest.raises(Refused, match=r"missing scope: operator\.admin|unexpected property"):
+            operator.ask("sessions.patch", key=session, **{entry: "/"})
         assert operator.say(session, ORDER) == REFUSED
 
 

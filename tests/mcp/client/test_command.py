@@ -18,7 +18,7 @@ class Shell:
         self.file = state / "openclaw.json"
         self._state = str(state)
 
-    def __call__(self, *words: str, input: str = "") -> "subprocess.CompletedProcess[str]":
+    def __call__(self, *words: str, input: str = "", cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [OPENCLAW, "mcp", *words],
             input=input,
@@ -26,7 +26,7 @@ class Shell:
             text=True,
             timeout=60,
             check=False,
-            cwd=ROOT,
+            cwd=cwd,
             env={"PATH": "/usr/bin:/bin", "OPENCLAW_STATE_DIR": self._state, "TOKEN": "tok-en"},
         )
 
@@ -72,6 +72,52 @@ def test_everything_else_in_the_config_stays(mcp: Shell) -> None:
         "web": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
     }
     assert mcp.file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("header", ["Authorization: Bearer a=b:c", "Authorization=Bearer a=b:c"])
+def test_a_header_is_given_as_http_writes_it(mcp: Shell, header: str) -> None:
+    added = mcp("add", "web", "--url", "http://127.0.0.1:9/mcp", "--header", header, "--no-probe")
+
+    assert added.returncode == 0, added.stderr
+    assert mcp.config()["mcp"]["servers"]["web"]["headers"] == {"Authorization": "Bearer a=b:c"}
+
+
+def test_paths_are_kept_so_that_the_server_starts_from_anywhere(mcp: Shell, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for folder in ("notes", "tools", "echo"):
+        (project / folder).mkdir(parents=True)
+    for file in ("server.py", "tools/run.js"):
+        (project / file).touch()
+
+    words = ["./bin/serve", "server.py", "tools/run.js", ".", "../else", "@org/server", "--flag", "x.y", "echo"]
+    assert mcp("add", "a", "--no-probe", "--", *words, cwd=project).returncode == 0
+    assert mcp("add", "b", "--no-probe", "--cwd", "tools", "--", "node", "./run.js", cwd=project).returncode == 0
+    assert mcp("add", "c", "--no-probe", "--command", "prog", "--arg", "plain", cwd=project).returncode == 0
+
+    servers = mcp.config()["mcp"]["servers"]
+    at = str(project)
+    assert servers["a"]["command"] == f"{at}/bin/serve"
+    kept = ["@org/server", "--flag", "x.y", "echo"]
+    assert servers["a"]["args"] == [f"{at}/server.py", f"{at}/tools/run.js", at, f"{tmp_path}/else", *kept]
+    assert servers["a"]["cwd"] == at, "echo may be the folder of that name, or a word of the program's own"
+    assert servers["b"] == {"command": "node", "args": ["./run.js"], "cwd": f"{at}/tools"}
+    assert servers["c"] == {"command": "prog", "args": ["plain"]}
+
+
+@pytest.mark.parametrize("script", ["echo hello; " * 60, "a/b.c " * 2000, "./get http://a//b", "~/get http://a//b"])
+def test_a_script_is_kept_as_it_is(mcp: Shell, script: str) -> None:
+    added = mcp("add", "long", "--no-probe", "--", "sh", "-c", script)
+
+    assert added.returncode == 0, added.stderr
+    assert mcp.config()["mcp"]["servers"]["long"]["args"] == ["-c", script]
+
+
+def test_a_server_added_from_its_own_folder_is_used_from_another(mcp: Shell, tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text(f"exec {OPENCLAW} echo\n")
+
+    assert mcp("add", "echo", "--", "sh", "serve.sh", cwd=tmp_path).returncode == 0
+
+    assert mcp("call", "echo", "echo", '{"text": "hello"}', cwd=Path("/")).stdout == "hello\n"
 
 
 def test_a_config_in_json5_is_read_and_changed_like_any_other(mcp: Shell) -> None:
@@ -170,6 +216,17 @@ def test_tools_of_all_servers_and_the_reason_why_one_has_none(mcp: Shell) -> Non
     assert plain.stderr.startswith("openclaw mcp: dead is gone: it ended with status 1")
     assert plain.returncode == 1
     assert json.loads(as_json.stdout)["web"][0]["name"] == "web__echo"
+
+
+@pytest.mark.parametrize("tool", ["screen.snapshot", "machine__screen.snapshot"])
+def test_a_tool_that_cannot_work_now_says_why(mcp: Shell, tool: str) -> None:
+    mcp("add", "machine", "--env", f"OPENCLAW_STATE_DIR={mcp.file.parent}", "--", OPENCLAW, "node", "--stdio")
+
+    result, unknown = mcp("call", "machine", tool), mcp("call", "machine", "screen.nothing")
+
+    assert (result.returncode, unknown.returncode) == (1, 1)
+    assert "screen.snapshot is not available: There is no screen here" in result.stdout
+    assert unknown.stderr == "openclaw mcp: machine: Unknown tool: screen.nothing (MCP error -32602)\n"
 
 
 def test_a_long_description_is_cut_between_words_and_marked(mcp: Shell) -> None:

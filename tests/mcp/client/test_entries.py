@@ -93,7 +93,7 @@ def test_tool_names_are_safe_short_and_each_its_own() -> None:
     assert tool_names("git", ["log", "Log", "a b", "2nd"]) == {
         "git__log": "log",
         "git__Log-2": "Log",
-        "git__a-b": "a b",
+        "git__a_b": "a b",
         "git__tool-2nd": "2nd",
     }
     assert all(len(name) == 64 for name in tool_names("git", ["t" * 80, "t" * 81]))

@@ -6,18 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 import uvloop
 
 from openclaw_mcp.core.errors import ToolUnavailable
-from openclaw_mcp.core.model import LOCAL_CALLER, ToolCall
+from openclaw_mcp.core.model import LOCAL_CALLER, InputRequest, Json, ToolCall
 from openclaw_mcp.core.ports import NULL_CONTEXT
 from openclaw_mcp.mcp.client.entry import BadServerEntry
 from openclaw_mcp.mcp.client.server_pool import McpServerPool
 from openclaw_mcp.tools.dispatcher import ToolDispatcher
 from openclaw_mcp.tools.registry import ToolRegistry
-from tests.mcp.client.servers import ECHO, alive, call, comes, odd, run, text, until
+from tests.mcp.client.servers import ECHO, Person, alive, call, comes, odd, run, text, until
 from tests.running import process, read_line
 
 
@@ -192,7 +193,64 @@ def test_a_changed_config_ends_removed_servers_starts_none_and_leaves_the_others
             assert text(await call(unchanged, "pid")) == before
             assert not alive(left_pid)
             assert not roster.find("other").is_connected
-            with pytest.raises(ToolUnavailable, match="left was stopped"):
+            with pytest.raises(ToolUnavailable, match=r"left was removed from mcp\.servers"):
                 await call(left, "pid")
+
+    run(scene())
+
+
+class Silent(Person):
+    """Is asked, and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = asyncio.Event()
+
+    async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
+        self.was_asked.set()
+        await asyncio.Event().wait()
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("entry", "tool", "begun"),
+    [
+        pytest.param(odd(), "hang", "sent", id="waiting for the answer"),
+        pytest.param(odd("stubborn"), "hang", "sent", id="whose server is slow to end"),
+        pytest.param(odd("silent"), "hang", "starting", id="waiting for the server to start"),
+        pytest.param(odd(), "ask", "asked", id="waiting for a person"),
+    ],
+)
+def test_a_call_on_a_server_that_is_removed_ends_at_once_with_the_reason(entry: Json, tool: str, begun: str) -> None:
+    async def scene() -> None:
+        async with McpServerPool({"one": entry}) as roster:
+            server, person = roster.find("one"), Silent()
+            if begun != "starting":
+                await server.start()
+            waiting = asyncio.ensure_future(call(server, tool, line=person))
+            if begun == "asked":
+                await person.was_asked.wait()
+            else:
+                assert await comes(lambda: bool(roster._reaper._groups))
+                await asyncio.sleep(0)
+
+            closing = asyncio.ensure_future(roster.reconfigure({}))
+            with pytest.raises(ToolUnavailable, match=r"one was removed from mcp\.servers"):
+                await waiting
+
+            await closing
+
+    run(scene())
+
+
+def test_a_call_that_its_own_caller_gives_up_is_cancelled_as_ever() -> None:
+    async def scene() -> None:
+        async with McpServerPool({"one": odd()}) as roster:
+            await roster.find("one").start()
+            waiting = asyncio.ensure_future(call(roster.find("one"), "hang"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
 
     run(scene())

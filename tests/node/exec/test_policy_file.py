@@ -21,6 +21,8 @@ CALL = ToolCall(caller=LOCAL_CALLER, name="system.run", arguments={}, context=Nu
 
 
 class Person:
+    keeps_questions = False
+
     def is_available(self) -> bool:
         return True
 

@@ -340,8 +340,16 @@ def test_the_status_names_each_voices_readiness(sound: Environ, tmp_path: Path) 
     assert readiness(capability) == (("system", True), ["ready", "needs-api-key"])
     capability.keys.store(ELEVENLABS_KEY, "sk-test")
     assert readiness(capability) == (("system", True), ["ready", "needs-voice"])
-    complete = tts(tmp_path, {"PATH": "/nowhere"}, tts_provider="elevenlabs", elevenlabs_voice="v")
+    complete = tts(tmp_path, {**sound, "PATH": "/nowhere"}, tts_provider="elevenlabs", elevenlabs_voice="v")
     assert readiness(complete) == (("elevenlabs", False), ["unavailable", "ready"])
+    mute = tts(
+        tmp_path,
+        {"PATH": os.environ["PATH"], "PULSE_SERVER": f"unix:{tmp_path}/none"},
+        tts_provider="elevenlabs",
+        elevenlabs_voice="v",
+    )
+    if mute.unavailable_reason("tts.speak") is not None:  # it has no sound card either
+        assert readiness(mute)[1] == ["unavailable", "unavailable"]
 
 
 def test_without_voice_or_speaker_speech_is_missing_with_a_remedy(sound: Environ, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from ..model import Json
 from .keys import ADDRESS, FILES, FREE, LIMIT, MODEL, PERMISSIONS, PROGRAM, SECRET, SENDERS, OpenObject, Section, key
+from .tools import AgentToolsConfig
 
 AgentRuntimeName = Literal["demo", "openai", "anthropic", "openclaw", "claude", "gemini", "codex", "opencode"]
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,63}$"
@@ -73,7 +74,7 @@ class AgentEntry(AgentSettings, frozen=True, kw_only=True):
     id: Annotated[str, key("Id", PERMISSIONS, pattern=NAME_PATTERN)]
     name: Annotated[str | None, key("Name", FREE)] = None
     default: Annotated[bool, key("The one that answers when none is named", SENDERS)] = False
-    tools: Annotated[Json, key("Tools it may use", PERMISSIONS)] = {}
+    tools: Annotated[Json, key("Tools it may use", PERMISSIONS, section=AgentToolsConfig)] = {}
     identity: Annotated[OpenObject, key("How it presents itself", FREE, unused=True)] = OpenObject()
 
 

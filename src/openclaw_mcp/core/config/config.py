@@ -6,13 +6,14 @@ import msgspec
 from msgspec import field
 
 from ..model import Json
+from ..providers import uses_default_model
 from .agents import AgentsConfig
 from .channels import MatrixChannelConfig, OtherChannel, TelegramChannelConfig
 from .cron import CronSettings, check_cron_settings
 from .gateway import CommandsConfig, GatewayConfig, McpConfig, MessagesConfig, SessionConfig, StoreConfig
 from .keys import ACCESS, ADDRESS, FILES, FREE, PERMISSIONS, PROGRAM, SECRET, SENDERS, UNKNOWN, OpenObject, Section, key
 from .models import ModelsConfig
-from .tools import MediaSettings
+from .tools import MediaSettings, ToolsConfig
 
 
 class LoggingConfig(Section, frozen=True):
@@ -49,7 +50,7 @@ class Config(Section, frozen=True):
         ),
     ] = {}
     bindings: Annotated[tuple[Json, ...], key("Which agent answers where", SENDERS, reload="none")] = ()
-    tools: Annotated[Json, key("What agents may use", PERMISSIONS)] = {}
+    tools: Annotated[Json, key("What agents may use", PERMISSIONS, section=ToolsConfig)] = {}
     commands: Annotated[CommandsConfig, key(agents=SENDERS)] = CommandsConfig()
     messages: Annotated[MessagesConfig, key(agents=UNKNOWN)] = MessagesConfig()
     cron: Annotated[CronSettings, key(reload="hot")] = CronSettings()
@@ -83,8 +84,14 @@ def read_config(resolved: Json) -> Config:
     agents = written.get("agents", {})
     defaults = agents.get("defaults", {})
     limits = defaults.get("limits", {})
+    inherited = {name: value for name, value in defaults.items() if name != "model"}
     listed = [
-        {**defaults, **entry, "limits": {**limits, **entry.get("limits", {})}} for entry in agents.get("list", ())
+        {
+            **(defaults if uses_default_model(entry.get("runtime"), defaults.get("runtime")) else inherited),
+            **entry,
+            "limits": {**limits, **entry.get("limits", {})},
+        }
+        for entry in agents.get("list", ())
     ]
     config = msgspec.convert({**written, "agents": {"defaults": defaults, "list": listed}}, Config)
     return msgspec.structs.replace(config, cron=check_cron_settings(config.cron))

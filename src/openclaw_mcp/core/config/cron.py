@@ -12,8 +12,16 @@ from .keys import ADDRESS, FREE, HISTORY, LIMIT, PERMISSIONS, PROGRAM, SECRET, S
 logger = logging.getLogger(__name__)
 
 DURATION_PATTERN: Final = r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d|w)?\s*)+$"
-_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_SPAN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d|w)")
+_UNIT_NAMES: Final = {
+    1: "ms millisecond milliseconds",
+    1000: "s sec secs second seconds",
+    60_000: "m min mins minute minutes",
+    3_600_000: "h hr hrs hour hours",
+    86_400_000: "d day days",
+    604_800_000: "w week weeks",
+}
+_UNITS: Final = {name: length for length, names in _UNIT_NAMES.items() for name in names.split()}
+_SPAN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-z]+)")
 DAY_MS: Final = 86_400_000
 
 
@@ -92,12 +100,13 @@ def check_cron_settings(settings: CronSettings) -> CronSettings:
 
 
 def parse_duration(text: str) -> int:
-    """`90s`, `10m`, `1h30m`, `2d`; a bare number is milliseconds. Raises BadRequest."""
+    """`90s`, `10m`, `1h30m`, `2d`, `10 minutes`; a bare number is milliseconds. Raises BadRequest."""
     text = text.strip().lower()
     number = parse_whole_number(text)
     if number is not None:
         return number
     parts = _SPAN.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
-        raise BadRequest(f"{text[:40]!r} is no duration; write 90s, 10m, 1h30m or 2d")
+    is_whole = "".join(number + unit for number, unit in parts) == text.replace(" ", "")
+    if not parts or not is_whole or not all(unit in _UNITS for _, unit in parts):
+        raise BadRequest(f'{text[:40]!r} is no duration; write 90s, 10m, "10 minutes", 1h30m or 2d')
     return min(MAX_INT64, round(sum(float(number) * _UNITS[unit] for number, unit in parts)))

@@ -21,6 +21,7 @@ from .keys import (
 )
 
 MAX_DEBOUNCE_MS: Final = 60_000
+NETWORK_PATTERN: Final = r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$"
 MAX_SERVER_WAIT_MS: Final = 86_400_000  # a day
 DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 
@@ -29,10 +30,10 @@ class AuthConfig(Section, frozen=True):
     """Who may connect."""
 
     mode: Annotated[
-        Literal["token", "password", "none"], key("How clients prove who they are", ACCESS, unused=True)
+        Literal["token", "password", "none"], key("How clients prove who they are; token alone is offered", ACCESS)
     ] = "token"
     token: Annotated[str | None, key("Shared token", SECRET)] = None
-    password: Annotated[str | None, key("Shared password", SECRET, unused=True)] = None
+    password: Annotated[str | None, key("Shared password; not offered", SECRET)] = None
 
 
 class ChatCompletionsConfig(Section, frozen=True):
@@ -44,14 +45,14 @@ class ChatCompletionsConfig(Section, frozen=True):
 class ResponsesConfig(Section, frozen=True):
     """POST /v1/responses."""
 
-    enabled: Annotated[bool | None, key("Offered", ACCESS)] = None
+    enabled: Annotated[bool, key("Offered", ACCESS)] = False
 
 
 class EndpointsConfig(Section, frozen=True):
     """HTTP endpoints."""
 
     chat_completions: Annotated[ChatCompletionsConfig, key(reload="hot")] = ChatCompletionsConfig()
-    responses: Annotated[ResponsesConfig, key(reload="hot", unused=True)] = ResponsesConfig()
+    responses: Annotated[ResponsesConfig, key(reload="hot")] = ResponsesConfig()
 
 
 class HttpConfig(Section, frozen=True):
@@ -85,10 +86,19 @@ class GatewayConfig(Section, frozen=True):
 
     mode: Annotated[Literal["local", "remote"] | None, key("Serve here, or use one elsewhere", ACCESS)] = None
     port: Annotated[int, key("Port", ACCESS, ge=0, le=65535)] = DEFAULT_GATEWAY_PORT
-    bind: Annotated[Literal["loopback", "lan", "auto", "custom"], key("Where to listen", ACCESS, unused=True)] = (
-        "loopback"
-    )
+    bind: Annotated[
+        Literal["loopback", "lan", "auto", "custom"],
+        key(
+            "Where to listen: loopback is this machine alone, lan every network it is in",
+            ACCESS,
+            unused=("auto", "custom"),
+        ),
+    ] = "loopback"
     auth: Annotated[AuthConfig, key(reload="restart")] = AuthConfig()
+    trusted_proxies: Annotated[
+        tuple[Annotated[str, key("An address, or a network as 10.0.0.0/8", pattern=NETWORK_PATTERN)], ...],
+        key("Reverse proxies whose X-Forwarded-For is believed", ACCESS, reload="hot"),
+    ] = ()
     http: HttpConfig = HttpConfig()
     tools: Annotated[HttpToolsConfig, key(reload="hot")] = HttpToolsConfig()
     remote: RemoteGatewayConfig = RemoteGatewayConfig()

@@ -44,8 +44,9 @@ def key(
     agents: str = "",
     *,
     reload: ReloadKind | None = None,
-    unused: bool = False,
+    unused: bool | tuple[str, ...] = False,
     any_object: bool = False,
+    section: type[Section] | None = None,
     entries: dict[str, type[Section]] | None = None,
     whole_seconds: bool = False,
     **bounds: Any,
@@ -53,14 +54,22 @@ def key(
     """The declaration of one key, for `Annotated`.
 
     `agents` is the class of the value for an agent's run (above); what is below inherits it. `unused`: accepted, and
-    read by no code. `any_object`: the schema accepts every object, the reader checks it. `entries`: the sections of an
-    object that is kept as it is written, by name, `*` for all other names. `whole_seconds`: the
-    file may hold whole numbers from 1 on, where the Python type accepts more.
+    read by no code, or those of its values that are not. `any_object`: the schema accepts every object, the reader
+    checks it. `section`: what describes an object that is kept as it is written. `entries`: the sections of such an
+    object, by name, `*` for all other names. `whole_seconds`: the file may hold whole numbers from 1 on, where the
+    Python type accepts more.
     """
-    published = {"x-agents": agents, "x-reload": reload, "x-unused": unused, **(WHOLE_SECONDS if whole_seconds else {})}
+    values = list(unused) if isinstance(unused, tuple) else unused
+    published = {"x-agents": agents, "x-reload": reload, "x-unused": values, **(WHOLE_SECONDS if whole_seconds else {})}
     return Meta(
         title=title or None,
         extra_json_schema={name: value for name, value in published.items() if value} or None,
-        extra={"entries": entries} if entries else {"any_object": True} if any_object else None,
+        extra={"entries": entries}
+        if entries
+        else {"section": section}
+        if section
+        else {"any_object": True}
+        if any_object
+        else None,
         **bounds,
     )

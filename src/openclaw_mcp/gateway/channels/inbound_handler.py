@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,18 +12,26 @@ from msgspec import Struct
 
 from ...core.agents import AgentRoster
 from ...core.channel import InboundMessage
+from ...core.chat_commands import (
+    CommandReply,
+    CommandRunner,
+    CommandSender,
+    literal_text,
+    parse_command,
+    refuse_unknown,
+)
 from ...core.config.config import Config
 from ...core.mail import Inbox, InboxEntry
 from ...core.model import Grant
 from ...core.owner import is_owner
 from ...core.ports import RunExecutor
 from ...core.rpc import RpcError
-from ...core.sessions import NewSession, QueueMode, RunOptions, RunRequest
-from . import commands
+from ...core.sessions import NewSession, RunOptions, RunRequest
 from .accounts import ChannelAccounts
 from .attachments import fetch_attachments
-from .inbound_rules import check_access, session_for
+from .inbound_rules import check_access, queue_mode, session_for
 from .message_sender import MessageSender
+from .question_notices import NO_QUESTIONS, QuestionNotices
 from .replying import PendingReply
 from .sender_approvals import SenderApprovals
 from .session_routes import SessionRoutes
@@ -32,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 QUEUE_RETRY_DELAY: Final = 0.5  # seconds before a session whose queue is full is tried again
 MAX_RUN_ID_LENGTH: Final = 200
+OWNER_ONLY_REPLY: Final = "This conversation is shared with the owner, who alone may stop it or begin a new one."
 
 
-def run_id_of(message: InboundMessage) -> str:
+def run_id_for(channel: str, account: str, message_id: str) -> str:
     """The run that answers a message: the same id however often the message arrives."""
-    address = message.address
-    id = f"{address.channel}:{address.account}:{message.id}"
-    return id if len(id) <= MAX_RUN_ID_LENGTH else f"{address.channel}:{hashlib.sha256(id.encode()).hexdigest()}"
+    id = f"{channel}:{account}:{message_id}"
+    return id if len(id) <= MAX_RUN_ID_LENGTH else f"{channel}:{hashlib.sha256(id.encode()).hexdigest()}"
 
 
 class InboundHandler(Struct, frozen=True, kw_only=True):
@@ -52,7 +60,8 @@ class InboundHandler(Struct, frozen=True, kw_only=True):
     sender: MessageSender
     config: Callable[[], Config]
     roster: Callable[[], AgentRoster]
-    reset_session: Callable[[str], Awaitable[object]]
+    run_command: CommandRunner
+    questions: QuestionNotices | None = None
 
     async def handle(self, entry: InboxEntry) -> PendingReply | None:
         """The reply that has to follow; None when nothing remains to be done. May be repeated after a failure."""
@@ -82,21 +91,20 @@ class InboundHandler(Struct, frozen=True, kw_only=True):
                 f"openclaw channels pairing approve {request.channel} {request.code}"
             )
             key = f"pairing:{request.channel}:{request.account}:{request.code}"
-            await self.sender.send_notice(message.address, text, key=key)
+            run_id = run_id_for(request.channel, request.account, message.id)
+            await self.sender.send_notice(message.address, text, key=key, run_id=run_id)
 
     async def _answer(self, entry: InboxEntry, *, owner: bool) -> PendingReply | None:
         """Execute a command; submit any other text, and what follows `/new`, to the agent."""
-        message, run_id = entry.message, run_id_of(entry.message)
+        message, address = entry.message, entry.message.address
+        run_id = run_id_for(address.channel, address.account, message.id)
         session = session_for(message, self.config(), self.roster(), owner=owner)
         # Whether another person than the owner writes in the owner's own session.
         shared = not owner and message.chat == "direct" and ":direct:" not in session.key
-        command = commands.parse_command(message.text)
-        text = message.text if command is None else command.rest
-        if command is not None:
-            refused = shared and command.name in commands.OWNER_COMMANDS
-            notice = commands.OWNER_ONLY_REPLY if refused else await self._execute(command, message, session.key)
-            await self.sender.send_notice(message.address, notice, key=f"command:{run_id}")
-            if refused or not text:
+        reply, text = await self._run_command(message, session.key, shared=shared, owner=owner)
+        if reply is not None:
+            await self.sender.send_notice(address, reply.text, key=f"command:{run_id}", run_id=run_id)
+            if not reply.done or not text:
                 return None
         if not text.strip() and not message.attachments and not message.files:
             return None
@@ -109,27 +117,32 @@ class InboundHandler(Struct, frozen=True, kw_only=True):
         await self.inbox.link_run(entry.id, run_id=run_id, session=session.key)
         return _pending_reply(entry, run_id, session.key)
 
-    async def _execute(self, command: commands.ChatCommand, message: InboundMessage, session: str) -> str:
-        """Returns the answer."""
-        match command.name:
-            case "/stop":
-                return "Stopped." if await self.runner.abort(session) else "Nothing was going on."
-            case "/new" | "/reset":
-                await self.reset_session(session)
-                return "A new conversation begins."
-        return commands.answer_command(command, message, session)
+    async def _run_command(
+        self, message: InboundMessage, session: str, *, shared: bool, owner: bool
+    ) -> tuple[CommandReply | None, str]:
+        """The reply to a command, None without one; and the text that is left for the agent."""
+        unknown = refuse_unknown(message.text)
+        if unknown is not None and (message.chat == "direct" or message.mentioned):  # a group's may be another bot's
+            return CommandReply(unknown, done=False), ""
+        command = parse_command(message.text)
+        if command is None:
+            return None, literal_text(message.text)
+        if command.name == "/approve":
+            questions = self.questions
+            text = NO_QUESTIONS if questions is None else questions.answer(command.argument, message, owner=owner)
+            return CommandReply(text), ""
+        sender = _command_sender(message, owner=owner, shared=shared)
+        return await self.run_command(command, session, sender), command.rest
 
     async def _build_request(
         self, message: InboundMessage, session: NewSession, text: str, run_id: str, *, owner: bool
     ) -> RunRequest:
-        mode = self.config().messages.queue_mode
-        queue_mode: QueueMode = mode if mode in ("steer", "followup", "interrupt") else "collect"
         sender = message.sender.name or message.sender.id
         options = RunOptions(sender=sender, grant=message_grant(message, owner=owner), answers_in_conversation=True)
         files = await fetch_attachments(self.accounts.find_channel(message.address), message.files)
         return RunRequest(
-            run_id=run_id, session=session, message=text, attachments=(*message.attachments, *files), mode=queue_mode,
-            options=options,
+            run_id=run_id, session=session, message=text, attachments=(*message.attachments, *files),
+            mode=queue_mode(self.config()), options=options,
         )  # fmt: skip
 
     async def _submit(self, request: RunRequest) -> str:
@@ -147,6 +160,15 @@ class InboundHandler(Struct, frozen=True, kw_only=True):
                 return request.run_id
             # A run of another session has the id: the message gets another one.
             request = msgspec.structs.replace(request, run_id=f"{run_id[:MAX_RUN_ID_LENGTH]}:{secrets.token_hex(8)}")
+
+
+def _command_sender(message: InboundMessage, *, owner: bool, shared: bool) -> CommandSender:
+    """In the main session, which others may share, only the owner stops or begins a conversation."""
+    address = message.address
+    return CommandSender(
+        name=message.sender.id or "", channel=address.channel, account=address.account, may_stop=not shared,
+        may_reset=not shared, may_choose_model=owner, refusal=OWNER_ONLY_REPLY,
+    )  # fmt: skip
 
 
 def _pending_reply(entry: InboxEntry, run_id: str, session: str) -> PendingReply:

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from ...core.agents import AgentRoster
 from ...core.channel import LOCAL_CHANNEL, InboundMessage
+from ...core.chat_commands import is_for_agent
 from ...core.config.channels import ChannelRules, GroupRules
 from ...core.config.config import Config
 from ...core.config.gateway import InboundConfig
 from ...core.model import Sender
-from ...core.sessions import NewSession
-from . import commands
+from ...core.sessions import NewSession, QueueMode
 from .settings import DEFAULT_ACCOUNT
 
 DM_SCOPES: Final = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
@@ -170,6 +170,12 @@ def _peer_id(message: InboundMessage, links: Any) -> str:
     return id
 
 
+def queue_mode(config: Config) -> QueueMode:
+    """What a message does that comes while the agent works (`messages.queue.mode`)."""
+    mode = config.messages.queue_mode
+    return mode if mode in ("steer", "followup", "interrupt") else "collect"
+
+
 # ---- several messages as one -------------------------------------------------------------------------------------
 
 
@@ -180,7 +186,7 @@ def debounce_seconds(inbound: InboundConfig, channel: str) -> float:
 
 def accepts_more(message: InboundMessage) -> bool:
     """Whether more may be joined to it: a command is executed at once."""
-    return commands.parse_command(message.text) is None
+    return is_for_agent(message.text)
 
 
 def is_continuation(first: InboundMessage, message: InboundMessage) -> bool:

@@ -13,12 +13,13 @@ from contextlib import suppress
 from typing import Final, Self
 
 from ...core.channel import ChannelError, ChannelRefused, ConversationKey, InboundMessage
+from ...core.chat_commands import is_urgent
 from ...core.config.config import Config
 from ...core.errors import StoreError
 from ...core.mail import Inbox, InboxEntry
 from ...core.sessions import now_ms
 from ...net.tasks import Tasks
-from . import commands, inbound_rules
+from . import inbound_rules
 from .inbound_handler import InboundHandler
 from .replying import PendingReply, ReplySender
 
@@ -100,7 +101,7 @@ class InboundProcessor:
             self._has_stored = True
             return
         await self._capacity.acquire()
-        if commands.is_urgent(message.text):  # must not wait behind what it is to stop
+        if is_urgent(message.text):  # must not wait behind what it is to stop
             self._tasks.spawn(self._process(entry), name=f"entry {entry.id}")
         else:
             self._enqueue(entry)

@@ -27,11 +27,22 @@ from .accounts import ChannelAccounts
 from .action_context import ActionContext
 from .attachments import MediaLoader
 from .message_sender import MessageSender
+from .question_notices import QuestionNotices
 
 DELIVERY_WAIT: Final = 20.0  # seconds a caller waits for a delivery; after that the result says that it is queued
 OWN_CONVERSATION_ACTIONS: Final = frozenset({"read", "delete", "edit", "pin", "unpin", "react", "poll"})
 """What a run that is not the owner's may do in its own conversation only, wherever the config lets it send."""
 ALL_CHANNELS: Final = "all"
+QUESTION_WAITS: Final = (
+    "a question about a command waits for the owner on this channel: its messages are not edited or deleted until it "
+    "is answered, so that the owner decides by what was asked; send another message"
+)
+
+
+NO_CHANNEL: Final = (
+    "Channel is required (no configured channels detected). Name one, for example channel local, or configure one "
+    "under channels in the config."
+)
 
 
 class DeliveryFailed(ChannelRefused):
@@ -65,6 +76,7 @@ class MessageActions(Struct, frozen=True, kw_only=True):
     config: Callable[[], Config]
     file_access: Callable[[ActionContext], FileAccess]
     tool_refusal: DenialCheck
+    questions: QuestionNotices | None = None
 
     async def perform(self, action: str, params: Json, context: ActionContext, *, key: str) -> ActionResult:
         """Raises ChannelError with a text for the caller, and ToolDenied when the action counts as a tool that the
@@ -79,7 +91,7 @@ class MessageActions(Struct, frozen=True, kw_only=True):
             return await self._send(request, address, context, key=key)
         if request.action == "poll":
             return await self._poll(request, address, context, key=key)
-        return await self._act(request, address)
+        return await self._act(request, address, context)
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
@@ -175,13 +187,17 @@ class MessageActions(Struct, frozen=True, kw_only=True):
         payload = {"ok": True, **_delivery_view(address, posted)}
         return _result("poll", request, address, payload, poll_result=payload)
 
-    async def _act(self, request: ActionRequest, address: ChatAddress) -> ActionResult:
-        account = self.accounts.require(address)
+    async def _act(self, request: ActionRequest, address: ChatAddress, context: ActionContext) -> ActionResult:
+        account, questions = self.accounts.require(address), self.questions
+        self._check_questions(request.action, address, context)
         ability = "pin" if request.action == "unpin" else request.action
         account.require(ability)  # type: ignore[arg-type]  # the rest of the actions are named as their ability
         payload: Json = {"ok": True, "dryRun": True}
         if not request.dry_run:
             payload = {"ok": True, **await _perform_on_channel(account.channel, request, address)}
+        if questions is not None and context.policy_caller is not None:
+            for message in payload.get("messages", ()):
+                message["text"] = questions.hide_codes(message["text"])
         return _result("action", request, address, payload)
 
     # ---- the conversation ----------------------------------------------------------------------------------------
@@ -218,9 +234,9 @@ class MessageActions(Struct, frozen=True, kw_only=True):
         others = [name for name in names if name != LOCAL_CHANNEL]
         if len(others) > 1:
             raise ChannelRefused(f"Channel is required: name one of {', '.join(names)}")
-        if not names:
-            raise ChannelRefused("Channel is required (no configured channels detected)")
-        return others[0] if others else LOCAL_CHANNEL
+        if not others:  # the local channel is always there, so it is never what a sender means without naming it
+            raise ChannelRefused(NO_CHANNEL)
+        return others[0]
 
     def _resolve_account(self, request: ActionRequest, channel: str, context: ActionContext) -> str:
         if request.account is not None:
@@ -244,6 +260,13 @@ class MessageActions(Struct, frozen=True, kw_only=True):
             refusal = None if context.policy_caller is None else self.tool_refusal(context.policy_caller, tool)
             if refusal is not None:
                 raise ToolDenied(refusal)
+
+    def _check_questions(self, action: str, address: ChatAddress, context: ActionContext) -> None:
+        """Raises ChannelRefused when other than the owner in person would change a question that the owner is asked."""
+        in_person = context.owner and context.policy_caller is None
+        shown = self.questions is not None and self.questions.is_shown_on(address)
+        if shown and not in_person and action in ("edit", "delete"):
+            raise ChannelRefused(QUESTION_WAITS)
 
     def check_cross_context(self, action: str, address: ChatAddress, context: ActionContext) -> None:
         """Whether a run bound to one conversation may act in another. Raises ChannelRefused."""

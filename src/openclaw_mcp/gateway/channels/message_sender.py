@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ...core.channel import ChannelRefused, ChatAddress, OutboundMessage, Poll, PostResult
 from ...core.mail import NewOutboxMessage, OutboxOrigin
+from ...core.model import Json
 from .accounts import AccountChannel, ChannelAccounts
 from .chunks import split_text
 from .outbox import OutboxSender
@@ -15,6 +16,14 @@ from .outbox import OutboxSender
 logger = logging.getLogger(__name__)
 
 MAX_TEXT_LENGTH: Final = 500_000  # characters of one message; more is a file
+
+
+NO_REPLY_MARK: Final[Json] = {"notice": True}
+"""The `extra` of a message that answers no other: a client of the local channel goes on waiting for the reply."""
+RUN_MARK: Final = "runId"
+"""In the `extra` of every part of a run's reply: a client of the local channel knows which message it answers."""
+MORE_MARK: Final = "more"
+"""In the `extra` of such a part that is not the last."""
 
 
 class MessageSender(Struct, frozen=True):
@@ -47,9 +56,12 @@ class MessageSender(Struct, frozen=True):
         new = NewOutboxMessage(key=key, address=address, parts=(text,), origin="rpc", session=session, poll=poll)
         return await self._post(new, wait=wait)
 
-    async def send_notice(self, address: ChatAddress, text: str, *, key: str) -> None:
-        """A text of the gateway's own."""
-        await self.send(address, OutboundMessage(text=text), key=key, origin="reply")
+    async def send_notice(
+        self, address: ChatAddress, text: str, *, key: str, is_reply: bool = True, run_id: str | None = None
+    ) -> None:
+        """A text of the gateway's own. `is_reply`: it answers a message, the one that `run_id` is for."""
+        extra = ({} if run_id is None else {RUN_MARK: run_id}) if is_reply else NO_REPLY_MARK
+        await self.send(address, OutboundMessage(text=text, extra=extra), key=key, origin="reply")
 
     async def send_reply(self, address: ChatAddress, message: OutboundMessage, *, run_id: str) -> None:
         """A run's reply. What the channel can't carry is left out rather than the whole reply."""
@@ -59,6 +71,7 @@ class MessageSender(Struct, frozen=True):
             return
         if not account.allows("thread"):
             address = msgspec.structs.replace(address, thread=None)
+        message = msgspec.structs.replace(message, extra={**message.extra, RUN_MARK: run_id})
         await self.send(address, _drop_unsupported_parts(message, account), key=f"reply:{run_id}", origin="reply")
 
     async def _post(self, new: NewOutboxMessage, *, wait: float) -> PostResult:
@@ -93,7 +106,13 @@ def _drop_unsupported_parts(message: OutboundMessage, account: AccountChannel) -
 
 
 def _split_message(message: OutboundMessage, limit: int) -> tuple[OutboundMessage, ...]:
-    """Attachments, effect and the answered message are of the first part."""
+    """Attachments, effect and the answered message are of the first part; the run that replies, of every part."""
     texts = split_text(message.text, limit) or [""]
-    first = msgspec.structs.replace(message, text=texts[0])
-    return (first, *(OutboundMessage(text=text, silent=message.silent) for text in texts[1:]))
+    if len(texts) == 1:
+        return (msgspec.structs.replace(message, text=texts[0]),)
+    last = {RUN_MARK: message.extra[RUN_MARK]} if RUN_MARK in message.extra else {}
+    more = {**last, MORE_MARK: True} if last else {}
+    first = msgspec.structs.replace(message, text=texts[0], extra={**message.extra, **more})
+    extras = [more] * (len(texts) - 2) + [last]
+    rest = zip(texts[1:], extras, strict=True)
+    return (first, *(OutboundMessage(text=text, silent=message.silent, extra=extra) for text, extra in rest))

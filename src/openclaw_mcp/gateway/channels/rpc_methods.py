@@ -20,7 +20,7 @@ from .accounts import ChannelAccounts, WebhookChannel
 from .action_context import ActionContext, ActionContexts
 from .message_actions import DeliveryFailed, MessageActions
 from .outbox import OutboxSender
-from .sender_approvals import SenderApprovals
+from .sender_approvals import MAX_PENDING_PAIRINGS, PAIRING_CODE_TTL_MS, SenderApprovals
 
 LEGACY_ACTIONS: Final = (
     "send", "reply", "thread-reply", "broadcast", "react", "delete", "sendAttachment", "sendWithEffect", "pin",
@@ -74,6 +74,10 @@ class OutboxParams(Struct, frozen=True, kw_only=True):
 
 class OutboxMessageParams(Struct, frozen=True, kw_only=True):
     id: NonEmptyStr
+
+
+class ListPairingsParams(Struct, frozen=True, kw_only=True):
+    channel: NonEmptyStr | None = None
 
 
 class ApprovePairingParams(Struct, frozen=True, kw_only=True):
@@ -227,10 +231,14 @@ class ChannelMethods(Struct, frozen=True, kw_only=True):
         return {"ok": True, "channel": params.channel, "account": await account.status()}
 
     async def _list_pairings(self, call: RpcCall) -> Json:
-        listed = await self.approvals.list()
+        asked = read_params(call.params, ListPairingsParams, call.method)
+        if asked.channel is not None and asked.channel not in self.accounts.names:
+            raise RpcError(f"unknown pairing channel: {asked.channel}")
+        listed = [each for each in await self.approvals.list() if asked.channel in (None, each.channel)]
         return {
             "requests": [_approval_row(each) for each in listed if not each.approved],
             "approved": [_approval_row(each) for each in listed if each.approved],
+            "limits": {"pendingPerAccount": MAX_PENDING_PAIRINGS, "ttlMs": PAIRING_CODE_TTL_MS},
         }
 
     async def _approve_sender(self, call: RpcCall) -> dict[str, str | bool]:

@@ -4,6 +4,7 @@
     outbox    stores and sends, through accounts            sender   checks and splits for the outbox
     replies   waits for a run, then uses the sender         handler  judges one message, submits it to an agent
     inbound   stores what arrives, then handler and replies runner   starts the channels, which deliver to inbound
+    questions asks the owner, through the sender; the handler passes it answers
 
 No part calls one built after it: the outbox learns from `accounts.available` that a channel is back, and only `runner`,
 the last, starts anything that produces messages. The outbox, not a separate queue, stores what is sent: the bound on
@@ -12,7 +13,7 @@ A message out is on disk before it is sent and counts as ended once its transcri
 message in is on disk before its channel acknowledges it. So a process killed at any moment loses nothing.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -20,7 +21,9 @@ from typing import Self
 from msgspec import Struct
 
 from ...core.agents import AgentRoster
+from ...core.approvals import OpenQuestions, QuestionOrigin
 from ...core.channel import ChatAddress, OutboundMessage, PostResult
+from ...core.chat_commands import CommandRunner
 from ...core.config.config import Config
 from ...core.mail import Inbox, Outbox, SenderApprovalRepository
 from ...core.ports import RunExecutor
@@ -32,6 +35,7 @@ from .inbound_handler import InboundHandler
 from .inbox import InboundProcessor
 from .message_sender import MessageSender
 from .outbox import OutboxSender
+from .question_notices import QuestionNotices
 from .replying import ReplySender
 from .sender_approvals import SenderApprovals
 from .session_routes import SessionRoutes, TranscriptMirror
@@ -56,7 +60,8 @@ class ChannelService:
         folder: Path,
         config: Callable[[], Config],
         roster: Callable[[], AgentRoster],
-        reset_session: Callable[[str], Awaitable[object]],
+        run_command: CommandRunner,
+        questions: OpenQuestions | None = None,
     ) -> None:
         outbox, inbox, sessions = repositories.outbox, repositories.inbox, repositories.sessions
         self.accounts = ChannelAccounts(factories, folder, config)
@@ -69,9 +74,10 @@ class ChannelService:
             outbox=outbox, sessions=sessions, runner=executor, accounts=self.accounts, sender=self.sender,
             config=config,
         )  # fmt: skip
+        self.questions = None if questions is None else QuestionNotices(questions, self.sender, self.accounts)
         handler = InboundHandler(
             inbox=inbox, runner=executor, accounts=self.accounts, approvals=self.approvals, routes=self.routes,
-            sender=self.sender, config=config, roster=roster, reset_session=reset_session,
+            sender=self.sender, config=config, roster=roster, run_command=run_command, questions=self.questions,
         )  # fmt: skip
         self.inbound = InboundProcessor(inbox, handler, self._replies, config=config)
         self.runner = AccountRunner(self.accounts, self.inbound.receive)
@@ -82,8 +88,9 @@ class ChannelService:
         await self.approvals.load()
         self.accounts.load()  # before anything is read back: it is judged by the accounts' rules
         async with AsyncExitStack() as stack:
-            for part in (self.outbox, self.inbound, self.runner):
-                await stack.enter_async_context(part)
+            for part in (self.outbox, self.questions, self.inbound, self.runner):
+                if part is not None:
+                    await stack.enter_async_context(part)
             self._running = stack.pop_all()
         return self
 
@@ -97,6 +104,10 @@ class ChannelService:
 
     async def find_address(self, session: str) -> ChatAddress | None:
         return await self.routes.find_address(session)
+
+    def reaches_owner(self, origin: QuestionOrigin) -> bool:
+        """Whether the owner is asked about a command in the conversation that it comes from."""
+        return self.questions is not None and self.questions.is_reachable(origin)
 
     async def has_run_message(self, run: Run, address: ChatAddress) -> bool:
         return await self._replies.has_run_message(run, address)

@@ -38,6 +38,7 @@ _UNSUPPORTED: Final = {
     "trigger": "have the agent, or a command, check the condition",
     "pacing": "use an every or cron schedule, and let the agent change it",
 }
+_ACCEPTED: Final = ("kind", "toolsAllow", "toolsAllowIsDefault")  # of every payload; read of an agent's turn alone
 _CLEARABLE: Final = ("agentId", "sessionKey", "displayName", "failureAlert", "description")
 
 
@@ -89,6 +90,7 @@ def _validate_spec(fields: Json, now: int, job_id: str, method: str, *, keep_sch
         spec = msgspec.convert(fields, JobSpec)
     except msgspec.ValidationError as exc:
         raise RpcError(f"invalid {method} params: {schema_message(str(exc))}") from None
+    _refuse_unknown(fields, spec, "", method)
     _check_combination(spec, method)
     for model in (getattr(spec.payload, "model", None), *(getattr(spec.payload, "fallbacks", None) or ())):
         check_model_name(model)
@@ -102,6 +104,17 @@ def _validate_spec(fields: Json, now: int, job_id: str, method: str, *, keep_sch
     return msgspec.structs.replace(spec, schedule=schedule)
 
 
+def _refuse_unknown(fields: Json, part: msgspec.Struct, path: str, method: str) -> None:
+    """Raises RpcError for the first field that a job, or the part of one at this path, does not have."""
+    known = {field.encode_name: getattr(part, field.name) for field in msgspec.structs.fields(part)}
+    for name, value in fields.items():
+        below = known.get(name)
+        if isinstance(below, msgspec.Struct) and isinstance(value, dict):
+            _refuse_unknown(value, below, f"{path}/{name}", method)
+        elif name not in known and name not in _ACCEPTED:
+            raise RpcError(f"invalid {method} params: at {path or 'root'}: unexpected property '{name}'")
+
+
 def _check_combination(spec: JobSpec, method: str) -> None:
     """Raises RpcError when parts of the spec do not fit together."""
     event = isinstance(spec.payload, SystemEventPayload)
@@ -109,7 +122,8 @@ def _check_combination(spec: JobSpec, method: str) -> None:
         raise RpcError(f'invalid {method} params: main cron jobs require payload.kind="systemEvent"')
     if spec.session_target != "main" and event:
         problem = 'isolated cron jobs require payload.kind="agentTurn" or "command"'
-        raise RpcError(f"invalid {method} params: {problem}; a systemEvent goes to sessionTarget main")
+        text = f"invalid {method} params: {problem}; a systemEvent goes to sessionTarget main"
+        raise RpcError(text, kind="UNAVAILABLE", retryable=False)  # the code that the protocol's clients know for it
     if isinstance(spec.schedule, StreamSchedule) and isinstance(spec.payload, CommandPayload):
         raise RpcError(f"invalid {method} params: a stream tells an agent; use payload agentTurn or systemEvent")
     text = getattr(spec.payload, "message", None) or getattr(spec.payload, "text", None) or ""

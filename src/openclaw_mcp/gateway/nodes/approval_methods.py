@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from ...core.approvals import DECISIONS, NO_ORIGIN, ApprovalEndReason, ExecApprovalDecision, QuestionOrigin
 from ...core.fields import NonEmptyStr
 from ...core.rpc import (
     ADMIN,
@@ -21,12 +22,9 @@ from ...core.rpc import (
 )
 from ...core.visible_text import escape_command, escape_line, escape_unsafe
 from .approval_queue import (
-    DECISIONS,
     SHARED_TOKEN,
-    ApprovalEndReason,
     ApprovalRequester,
     ExecApprovalContext,
-    ExecApprovalDecision,
     ExecApprovalOutcome,
     ExecApprovalQueue,
     ExecApprovalRecord,
@@ -39,6 +37,7 @@ from .command_text import MAX_COMMAND_LENGTH, display_command, reconcile
 DEFAULT_SECONDS: Final = 1800.0  # when the request names no time
 MAX_TIMEOUT_MS: Final = 86_400_000  # a day; an operator who has not answered by then will not
 MAX_HISTORY: Final = 100
+MAX_ASKED: Final = 120  # questions of one asker a minute; no person answers more, and each is a message to the owner
 
 _ApprovalId = Annotated[str, Meta(min_length=1, max_length=200)]
 
@@ -143,24 +142,32 @@ class ExecApprovals:
         self,
         publish: Publish,
         *,
+        queue: ExecApprovalQueue | None = None,
         count_reviewers: Callable[[str], int] = lambda _: 1,
+        is_reachable: Callable[[QuestionOrigin], bool] = lambda _: False,
         credentials: Callable[[str], tuple[str, ...]] = lambda connection: (connection,),
         is_silent: Callable[[str], bool] = lambda _: False,
         callers_of: Callable[[str], frozenset[str]] = lambda _: frozenset(),
+        find_origin: Callable[[str, str], QuestionOrigin | None] = lambda connection, invocation: None,
+        node_name: Callable[[str], str] = lambda node_id: node_id[:12],
     ) -> None:
-        """All by connection id. `count_reviewers`: connections that would receive a question, this one left out.
+        """By connection id: `count_reviewers`: connections that would receive a question, this one left out.
         `credentials`: those it has shown, the one it alone has first. `is_silent`: its device was paired on the
-        gateway's token alone. `callers_of`: credentials of the callers a node's connection works for.
+        gateway's token alone. `callers_of`: credentials of the callers a node's connection works for. `find_origin`:
+        what caused a call that a node's connection works on, by the call's id. `node_name`: that of a node, by its id.
+
+        `is_reachable`: whether the owner is asked in the conversation that a question comes from.
         """
         self._publish, self._is_silent, self._count_reviewers = publish, is_silent, count_reviewers
         self._credentials, self._callers_of = credentials, callers_of
-        self._queue = ExecApprovalQueue()
+        self._find_origin, self._is_reachable, self._node_name = find_origin, is_reachable, node_name
+        self._queue = ExecApprovalQueue() if queue is None else queue
         self._queue.requested.connect(self._publish_request)
         self._queue.settled.connect(self._publish_outcome)
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
-            RpcMethod("exec.approval.request", None, self._request, role="any"),
+            RpcMethod("exec.approval.request", None, self._request, role="any", per_minute=MAX_ASKED),
             RpcMethod("exec.approval.resolve", None, self._resolve, role="any"),
             RpcMethod("exec.approval.waitDecision", APPROVALS, self._wait),
             RpcMethod("exec.approval.get", APPROVALS, self._get),
@@ -182,7 +189,8 @@ class ExecApprovals:
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
-    async def _request(self, call: RpcCall) -> _Accepted | _Decision:
+    async def _request(self, call: RpcCall) -> _Decision:
+        """Answers once; with `twoPhase` twice, the first time when the question is put."""
         asked = read_params(call.params, _RequestParams, call.method)
         node = call.caller.kind == "node"
         if not node:
@@ -191,25 +199,31 @@ class ExecApprovals:
             raise RpcError("nodeId mismatch: a node asks about itself alone")
         if not node and asked.host == "node":
             _check_plan(asked)
-        record = self._queue.put(
-            new_approval_request(
-                _request_view(
-                    asked, node_id=call.caller.name if node else asked.node_id, host="node" if node else asked.host
-                ),
-                requester=self._requester(call),
-                on_behalf_of=self._callers_of(call.peer.id) if node else frozenset(),
-                seconds=(asked.timeout_ms or DEFAULT_SECONDS * 1000) / 1000,
-                allow_always="allow-always" not in asked.unavailable_decisions,
-                id=asked.id,
-                reviewers=asked.approval_reviewer_device_ids,
-                outlives_connection=asked.two_phase,
-            )
+        origin, invocation = self._node_origin(call.peer.id, asked) if node else (NO_ORIGIN, None)
+        question = new_approval_request(
+            _node_view(asked, call.caller.name, self._node_name(call.caller.name), origin)
+            if node
+            else _request_view(asked),
+            requester=self._requester(call),
+            on_behalf_of=self._callers_of(call.peer.id) if node else frozenset(),
+            seconds=(asked.timeout_ms or DEFAULT_SECONDS * 1000) / 1000,
+            allow_always="allow-always" not in asked.unavailable_decisions,
+            id=asked.id,
+            reviewers=asked.approval_reviewer_device_ids,
+            outlives_connection=asked.two_phase,
         )
-        if asked.require_delivery_route and not self._count_reviewers(call.peer.id):
+        record = self._queue.put(replace(question, origin=origin, invocation=invocation))
+        is_delivered = self._count_reviewers(call.peer.id) > 0 or self._is_reachable(origin)
+        if asked.require_delivery_route and not is_delivered:
             self._queue.drop(record, "no-route")
         elif asked.two_phase:
-            return _Accepted.of(record.request)
+            await call.peer.acknowledge(_Accepted.of(record.request))
         return _Decision.of(record.request, decision=(await record.outcome_future).decision)
+
+    def _node_origin(self, connection_id: str, asked: _RequestParams) -> tuple[QuestionOrigin, str | None]:
+        """What caused a node's question, by the call it is at work on; what else it says about that does not count."""
+        origin = self._find_origin(connection_id, asked.tool_call_id) if asked.tool_call_id else None
+        return (NO_ORIGIN, None) if origin is None else (origin, asked.tool_call_id)
 
     async def _wait(self, call: RpcCall) -> _Decision:
         record = self._queue.find(read_params(call.params, _IdParams, call.method).id)
@@ -224,17 +238,15 @@ class ExecApprovals:
         wanted = read_params(call.params, _ResolveParams, call.method)
         decision = _parse_decision(wanted.decision)
         record = self._queue.find(wanted.id)
-        if call.caller.kind == "node":
-            # A node may only withdraw its own question.
-            if record is None or decision != "deny" or not record.request.requester.is_same(self._requester(call)):
-                raise scope_error(APPROVALS)
-        else:
+        if call.caller.kind != "node":
             _check_operator(call)
+        elif record is None:  # a node learns of no question but its own
+            raise scope_error(APPROVALS)
         if record is None:
             raise _unknown_approval_error()
         if record.outcome is not None:
             raise RpcError("approval already resolved", details={"reason": "APPROVAL_ALREADY_RESOLVED"})
-        self._decide(record, decision, call)
+        self._queue.decide(record, decision, self._requester(call))
         return {"ok": True}
 
     async def _resolve_any(self, call: RpcCall) -> dict[str, bool | _Snapshot]:
@@ -246,18 +258,21 @@ class ExecApprovals:
             raise RpcError("approval not found", details={"reason": "APPROVAL_NOT_FOUND"})
         applied = record.outcome is None
         if applied:
-            self._decide(record, decision, call)
+            self._queue.decide(record, decision, self._requester(call))
         return {"applied": applied, "approval": _snapshot(record)}
 
-    def _decide(self, record: ExecApprovalRecord, decision: ExecApprovalDecision, call: RpcCall) -> None:
-        by = self._requester(call)
-        owner = by.credentials[:1] == (SHARED_TOKEN,) or has_scope(call.caller.scopes, ADMIN)
-        self._queue.decide(record, decision, by, owner=owner)
-
     def _requester(self, call: RpcCall) -> ApprovalRequester:
-        link = call.peer.id
-        credentials, silent = self._credentials(link), self._is_silent(link)
-        return ApprovalRequester(connection_id=link, name=call.caller.name, credentials=credentials, is_silent=silent)
+        link, is_node = call.peer.id, call.caller.kind == "node"
+        credentials = self._credentials(link)
+        owns = not is_node and (credentials[:1] == (SHARED_TOKEN,) or has_scope(call.caller.scopes, ADMIN))
+        return ApprovalRequester(
+            connection_id=link,
+            name=call.caller.name,
+            credentials=credentials,
+            is_silent=self._is_silent(link),
+            is_node=is_node,
+            is_owner=owns,
+        )
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -291,7 +306,8 @@ class ExecApprovals:
 
     def _publish_request(self, request: ExecApprovalRequest) -> None:
         payload = _Requested.of(request, request=request.view)
-        self._publish(RpcEvent(name="exec.approval.requested", payload=payload, scope=APPROVALS))
+        asker = request.requester.connection_id
+        self._publish(RpcEvent(name="exec.approval.requested", payload=payload, scope=APPROVALS, except_for=asker))
 
     def _publish_outcome(self, settled: tuple[ExecApprovalRequest, ExecApprovalOutcome]) -> None:
         asked, outcome = settled
@@ -337,7 +353,7 @@ def _unknown_approval_error() -> RpcError:
     return RpcError("unknown or expired approval id", details={"reason": "APPROVAL_NOT_FOUND", "remediation": remedy})
 
 
-def _request_view(params: _RequestParams, *, node_id: str | None, host: str | None) -> ExecApprovalView:
+def _request_view(params: _RequestParams) -> ExecApprovalView:
     """The question as operators see it, made from what would run. Raises RpcError when its parts contradict."""
     plan = params.system_run_plan
     argv = reconcile("commandArgv", plan.argv if plan else None, params.command_argv)
@@ -348,8 +364,8 @@ def _request_view(params: _RequestParams, *, node_id: str | None, host: str | No
         command=command,
         command_argv=argv,
         cwd=_optional_path(reconcile("cwd", plan.cwd if plan else None, params.cwd)),
-        host=host,
-        node_id=node_id,
+        host=params.host,
+        node_id=params.node_id,
         security=params.security,
         ask=params.ask,
         warning_text=None if params.warning_text is None else escape_unsafe(params.warning_text),
@@ -358,6 +374,20 @@ def _request_view(params: _RequestParams, *, node_id: str | None, host: str | No
         session_key=reconcile("sessionKey", plan.session_key if plan else None, params.session_key),
         run_id=params.run_id,
         tool_call_id=params.tool_call_id,
+    )
+
+
+def _node_view(params: _RequestParams, node_id: str, node_name: str, origin: QuestionOrigin) -> ExecApprovalView:
+    """A node's question: for which run it asks is the gateway's knowledge, not the node's."""
+    return replace(
+        _request_view(params),
+        host="node",
+        node_id=node_id,
+        node_name=node_name,
+        agent_id=origin.agent_id,
+        session_key=origin.session_key,
+        run_id=origin.run_id,
+        tool_call_id=None,
     )
 
 

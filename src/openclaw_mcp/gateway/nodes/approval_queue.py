@@ -2,23 +2,23 @@
 
 import asyncio
 import re
+import secrets
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from ...core.rpc import RpcError
+from ...core.approvals import DECISIONS, NO_ORIGIN, ApprovalEndReason, ExecApprovalDecision, QuestionOrigin
+from ...core.rpc import APPROVALS, RpcError, scope_error
 from ...core.sessions import now_ms
 from ...core.signal import Signal
 
-ExecApprovalDecision = Literal["allow-once", "allow-always", "deny"]
-ApprovalEndReason = Literal["user", "timeout", "no-route", "run-aborted"]
-DECISIONS: Final[tuple[ExecApprovalDecision, ...]] = ("allow-once", "allow-always", "deny")
-
 MAX_OPEN: Final = 256  # questions at once; operators do not answer more
 MAX_OPEN_PER_REQUESTER: Final = 16  # of one requester: a runaway node must not crowd the others out
+CODE_ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look like another
+CODE_LENGTH: Final = 6  # one in a billion: no two open questions share one, and no asker guesses one
 MAX_SETTLED: Final = 512  # kept, so that a late answer gets the decision
 
 _DEVICE_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -42,6 +42,11 @@ class ApprovalRequester(Struct, frozen=True, kw_only=True):
     """Those it has shown; the one it alone has comes first."""
     is_silent: bool = False
     """Whether its key was paired on the gateway's token alone: a holder of that can make any number of keys."""
+    is_node: bool = False
+    is_owner: bool = False
+    """Whether it may do anything here."""
+    in_conversation: bool = False
+    """Whether it is a sender on a channel rather than a connection."""
 
     def may_be(self, other: "ApprovalRequester") -> bool:
         """Whether `other` can't show that it is another one: the same, or with no credential but one this one has."""
@@ -78,12 +83,17 @@ class ExecApprovalView(ExecApprovalContext, frozen=True, kw_only=True):
     """The question as operators see it, in the shape of `exec.approval.requested`."""
 
     command: str
+    node_name: str | UnsetType = UNSET
+    """The name that the tools of the node begin with; the gateway's knowledge, not the node's word."""
     allowed_decisions: tuple[ExecApprovalDecision, ...] = DECISIONS
     unavailable_decisions: tuple[ExecApprovalDecision, ...] | UnsetType = UNSET
 
 
 class ExecApprovalRequest(Struct, frozen=True, kw_only=True):
     id: str
+    """The requester may have chosen it."""
+    code: str
+    """Its name in conversations, chosen by us."""
     view: ExecApprovalView
     created_at_ms: int
     expires_at_ms: int
@@ -94,6 +104,9 @@ class ExecApprovalRequest(Struct, frozen=True, kw_only=True):
     """Devices that alone may answer; empty = every operator with the scope."""
     outlives_connection: bool = False
     """Whether it outlives the connection it came by."""
+    origin: QuestionOrigin = NO_ORIGIN
+    invocation: str | None = None
+    """The call of a node that it is about: it ends with that."""
 
 
 class ExecApprovalOutcome(Struct, frozen=True, kw_only=True):
@@ -145,6 +158,9 @@ class ExecApprovalQueue:
     def find(self, id: str) -> ExecApprovalRecord | None:
         return self._records.get(id)
 
+    def find_by_code(self, code: str) -> ExecApprovalRecord | None:
+        return next((record for record in self._records.values() if record.request.code == code), None)
+
     def open_requests(self) -> Sequence[ExecApprovalRequest]:
         return [record.request for record in self._records.values() if not record.outcome_future.done()]
 
@@ -154,32 +170,26 @@ class ExecApprovalQueue:
         return sorted(done, key=lambda record: -record.outcome_future.result().at_ms)
 
     def decide(
-        self, record: ExecApprovalRecord, decision: ExecApprovalDecision, by: ApprovalRequester, *, owner: bool = False
+        self, record: ExecApprovalRecord, decision: ExecApprovalDecision, by: ApprovalRequester
     ) -> ExecApprovalOutcome:
-        """Raises RpcError: not allowed here, or not by this one. Settled already: the outcome that counts.
-
-        `owner`: `by` may do anything here, so it may also allow a command that it made a node start.
-        """
+        """Raises RpcError: not allowed here, or not by this one. Settled already: the outcome that counts."""
         question = record.request
-        if question.requester.may_be(by) and decision != "deny":
-            reason = (
-                "the requester can't allow it; another operator must, with an approved device or a token of its own"
-            )
-            raise RpcError(reason, kind="FORBIDDEN")
-        if not owner and decision != "deny" and not question.on_behalf_of.isdisjoint(by.credentials):
-            raise RpcError("who began the command can't allow it; another operator must", kind="FORBIDDEN")
-        if question.reviewers and by.name not in question.reviewers and decision != "deny":
-            raise RpcError("this approval is for other reviewers", kind="FORBIDDEN")
-        allowed = question.view.allowed_decisions
-        if decision not in allowed:
-            raise RpcError(f"{decision} can't be chosen here; allowed: {', '.join(allowed)}")
-        withdrawn = question.requester.is_same(by)
+        refusal = refuse_answer(question, decision, by)
+        if refusal is not None:
+            raise refusal
+        withdrawn = by.is_node  # a node's own question is all that it may settle
         self._settle(record, None if withdrawn else decision, "run-aborted" if withdrawn else "user", by.name)
         return record.outcome_future.result()
 
     def drop(self, record: ExecApprovalRecord, reason: ApprovalEndReason) -> None:
         """Settle it without an answer."""
         self._settle(record, None, reason, None)
+
+    def on_invocation_end(self, id: str) -> None:
+        """A node's call has ended: what it asked needs no answer any more."""
+        for record in list(self._records.values()):
+            if record.request.invocation == id:
+                self.drop(record, "run-aborted")
 
     def on_disconnect(self, connection_id: str) -> None:
         """A connection has ended: its questions need no answer any more."""
@@ -215,6 +225,30 @@ class ExecApprovalQueue:
             del self._records[id]
 
 
+def refuse_answer(
+    question: ExecApprovalRequest, decision: ExecApprovalDecision, by: ApprovalRequester
+) -> RpcError | None:
+    """Why `by` may not answer so; None if it may. Every way to answer asks this."""
+    if by.in_conversation and not by.is_owner:
+        return RpcError("only the owner can answer this", kind="FORBIDDEN")
+    if by.is_node and not (decision == "deny" and question.requester.is_same(by)):
+        return scope_error(APPROVALS)
+    if decision == "deny":
+        return None
+    if question.requester.may_be(by):
+        reason = "the requester can't allow it; another operator must, with an approved device or a token of its own"
+        return RpcError(reason, kind="FORBIDDEN")
+    if not by.is_owner and not question.on_behalf_of.isdisjoint(by.credentials):
+        return RpcError("who began the command can't allow it; another operator must", kind="FORBIDDEN")
+    if question.reviewers and by.name not in question.reviewers:
+        return RpcError("this approval is for other reviewers", kind="FORBIDDEN")
+    allowed = question.view.allowed_decisions
+    if decision not in allowed:
+        details = {"reason": "APPROVAL_ALLOW_ALWAYS_UNAVAILABLE"}
+        return RpcError(f"{decision} can't be chosen here; allowed: {', '.join(allowed)}", details=details)
+    return None
+
+
 def new_approval_request(
     view: ExecApprovalView,
     *,
@@ -232,6 +266,7 @@ def new_approval_request(
         view = replace(view, allowed_decisions=("allow-once", "deny"), unavailable_decisions=("allow-always",))
     return ExecApprovalRequest(
         id=id or str(uuid.uuid4()),
+        code="".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH)),
         view=view,
         created_at_ms=at,
         expires_at_ms=at + int(seconds * 1000),

@@ -8,7 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
+from ...core.approvals import NO_ORIGIN, QuestionOrigin
 from ...core.rpc import RpcError
+from ...core.signal import Signal
 from .values import NodeConnection
 
 MAX_PENDING_CALLS: Final = 64  # calls one node works on at once; our own takes eight and refuses more
@@ -28,6 +30,7 @@ class NodeInvocation(Struct, frozen=True, kw_only=True):
     """The caller's idempotency key, for the node to see."""
     caller_credentials: tuple[str, ...] = ()
     """The credentials the caller has shown; empty for the gateway's own agents."""
+    origin: QuestionOrigin = NO_ORIGIN
 
 
 class NodePayload(Struct, frozen=True):
@@ -76,6 +79,8 @@ class NodeCalls:
     """Every call belongs to one connection: messages of another one about it are ignored."""
 
     def __init__(self) -> None:
+        self.ended: Signal[str] = Signal()
+        """Emits the id of each call that nothing waits for any more."""
         self._pending: dict[str, _PendingCall] = {}
 
     async def invoke(
@@ -89,7 +94,7 @@ class NodeCalls:
             message = f"the node is at work on {MAX_PENDING_CALLS} calls already; try again when some have ended"
             raise NodeCallError("BUSY", message, text=message, retryable=True, dispatched=False)
         id = str(uuid.uuid4())
-        pending = _PendingCall(connection.connection_id, connection.node_id, progress, invocation.caller_credentials)
+        pending = _PendingCall(connection, invocation, progress)
         self._pending[id] = pending
         answered = False
         try:
@@ -105,6 +110,7 @@ class NodeCalls:
             raise
         finally:
             del self._pending[id]
+            self.ended.emit(id)
             if not answered:  # timed out, or the caller was cancelled
                 connection.send_event("node.invoke.cancel", {"invokeId": id, "nodeId": connection.node_id})
 
@@ -136,6 +142,11 @@ class NodeCalls:
         waiting = (waiting for waiting in self._pending.values() if waiting.connection_id == connection_id)
         return frozenset(credential for one in waiting for credential in one.caller_credentials)
 
+    def find_origin(self, connection_id: str, id: str) -> QuestionOrigin | None:
+        """What caused a call; None: this connection works on no such call."""
+        waiting = self._pending.get(id)
+        return waiting.origin if waiting is not None and waiting.connection_id == connection_id else None
+
     def on_disconnect(self, connection_id: str) -> None:
         """The connection has ended: its calls get no answer any more."""
         for waiting in self._pending.values():
@@ -152,13 +163,13 @@ class NodeCalls:
 
 
 class _PendingCall:
-    __slots__ = ("answer", "caller_credentials", "connection_id", "last_progress", "node_id", "progress")
+    __slots__ = ("answer", "caller_credentials", "connection_id", "last_progress", "node_id", "origin", "progress")
 
     def __init__(
-        self, connection_id: str, node_id: str, progress: ProgressCallback | None, caller_credentials: tuple[str, ...]
+        self, connection: NodeConnection, invocation: NodeInvocation, progress: ProgressCallback | None
     ) -> None:
-        self.caller_credentials, self.connection_id = caller_credentials, connection_id
-        self.node_id, self.progress = node_id, progress
+        self.caller_credentials, self.origin = invocation.caller_credentials, invocation.origin
+        self.connection_id, self.node_id, self.progress = connection.connection_id, connection.node_id, progress
         self.last_progress = -1
         self.answer: asyncio.Future[NodePayload] = asyncio.get_running_loop().create_future()
 

@@ -65,7 +65,7 @@ class PendingNodeRequests:
     async def _enqueue(self, call: RpcCall) -> dict[str, str | int | _PendingRequest]:
         wanted = read_params(call.params, _Enqueue, call.method)
         if self._registry.find(wanted.node_id) is None:
-            raise RpcError("unknown nodeId", kind="UNAVAILABLE")
+            raise RpcError("unknown nodeId", kind="UNAVAILABLE", retryable=True, details={"code": "PAIRING_CHANGED"})
         waiting = self._live_requests(wanted.node_id)
         queued = next((request for request in waiting if request.type == wanted.type), None)
         if queued is None:

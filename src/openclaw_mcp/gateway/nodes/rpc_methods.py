@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ...core.approvals import NO_ORIGIN, QuestionOrigin, origin_of
 from ...core.fields import NonEmptyStr
 from ...core.json_nesting import JsonTooDeep, decode_json
-from ...core.model import Json
+from ...core.model import Caller, Json
 from ...core.rpc import (
     ADMIN,
     PAIRING,
@@ -105,13 +106,15 @@ class NodeService:
         *,
         unpair: Callable[[str], Awaitable[None]],
         credentials: Callable[[str], tuple[str, ...]] = lambda _: (),
+        find_active_run: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """`unpair` removes the pairing of a node's device, which ends its connections; `credentials` are those that a
-        connection has shown."""
-        self._credentials = credentials
+        connection has shown; `find_active_run` is the id of the run active in a session."""
+        self._credentials, self._find_active_run = credentials, find_active_run
         self.registry, self.reports = registry, reports
         self._publish, self._unpair = publish, unpair
         self._calls = NodeCalls()
+        self.call_ended = self._calls.ended
         self._idempotency: IdempotencyCache[_InvokeResult] = IdempotencyCache()
         self._pending = PendingNodeRequests(registry)
         registry.pair_requested.connect(self._publish_pair_request)
@@ -143,6 +146,18 @@ class NodeService:
         """The credentials of the callers a node's connection works for."""
         return self._calls.callers(connection_id)
 
+    def find_origin(self, connection_id: str, invocation: str) -> QuestionOrigin | None:
+        """What caused a call that a node's connection works on; None: it works on no such call."""
+        return self._calls.find_origin(connection_id, invocation)
+
+    def origin_of(self, caller: Caller) -> QuestionOrigin:
+        return origin_of(caller, None if caller.session is None else self._find_active_run(caller.session))
+
+    def node_name(self, node_id: str) -> str:
+        """The name that its tools begin with."""
+        known = self.registry.find(node_id)
+        return node_id[:12] if known is None else known.alias or node_id[:12]
+
     def forget_node(self, node_id: str) -> None:
         """Its device is no longer paired."""
         self._pending.forget(node_id)
@@ -153,6 +168,7 @@ class NodeService:
     async def invoke(
         self, node_id: str, command: str, params: Any, *, seconds: float, progress: ProgressCallback | None = None,
         idempotency_key: str | None = None, caller_credentials: tuple[str, ...] = (),
+        origin: QuestionOrigin = NO_ORIGIN,
     ) -> Any:  # fmt: skip
         """The payload of an approved command. Raises RpcError; nothing is sent unless it is approved and not denied."""
         connection = self._authorize(node_id, command)
@@ -162,6 +178,7 @@ class NodeService:
             seconds=seconds,
             idempotency_key=idempotency_key,
             caller_credentials=caller_credentials,
+            origin=origin,
         )
         for attempt in range(1, NOT_READY_TRIES):
             try:
@@ -204,6 +221,7 @@ class NodeService:
                 seconds=seconds,
                 idempotency_key=wanted.idempotency_key,
                 caller_credentials=self._credentials(call.peer.id),
+                origin=self.origin_of(call.caller),
             )
             size = len(payload.raw_json)
             text = payload.raw_json.decode() if size <= MAX_DUPLICATED_BYTES else UNSET

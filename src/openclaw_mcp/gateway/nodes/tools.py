@@ -9,7 +9,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...core.errors import OpenClawError, ToolNotFound, ToolTimeout, ToolUnavailable
+from ...core.errors import (
+    OpenClawError,
+    ToolArguments,
+    ToolBusy,
+    ToolDenied,
+    ToolNotFound,
+    ToolTimeout,
+    ToolUnavailable,
+)
 from ...core.model import (
     Audio,
     ContentBlock,
@@ -39,6 +47,8 @@ CALL_TIMEOUT: Final = 960.0  # seconds: a command of ten minutes, five for a per
 MAX_DESCRIPTION_LENGTH: Final = 1024  # characters; some model APIs refuse longer ones
 MAX_PROGRESS_TASKS: Final = 32  # progress messages on their way to a slow client; more are dropped
 PROGRESS_FLUSH_WAIT: Final = 1.0  # seconds the client gets for them once the result is there
+ERRORS_OF_NODES: Final = {kind.code.upper(): kind for kind in (ToolArguments, ToolBusy, ToolDenied, ToolTimeout)}
+"""A node's reasons that are an error of their own here, by its name for them; with others the tool is unavailable."""
 _PICTURES: Final = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp"}
 _SOUNDS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg"}
 
@@ -123,11 +133,13 @@ class NodeToolSource:
                 seconds=CALL_TIMEOUT,
                 progress=progress.forward,
                 caller_credentials=(device_credential(call.caller.name),) if call.caller.kind == "operator" else (),
+                origin=self._service.origin_of(call.caller),
             )
         except RpcError as fault:
             if isinstance(fault, NodeCallError) and fault.node_code == "TIMEOUT":
                 raise ToolTimeout("the node did not answer in time and was asked to stop") from None
-            raise ToolUnavailable(str(fault)) from None
+            code = fault.node_code if isinstance(fault, NodeCallError) else None
+            raise ERRORS_OF_NODES.get(code or "", ToolUnavailable)(str(fault)) from None
         finally:
             await progress.flush()
         if tool.is_mcp_tool and isinstance(payload.value, dict):

@@ -33,7 +33,6 @@ from .throttle import LoginThrottle
 
 CLOCK_SKEW_MS: Final = 120_000  # milliseconds a device's signature may be away from our clock
 LOOPBACK_ORIGINS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-PROXY_HEADERS: Final = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded")
 
 AuthMethod = Literal["token", "device-token"]
 

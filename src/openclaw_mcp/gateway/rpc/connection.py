@@ -9,10 +9,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core.claw_methods import GrantedCall
+from ...core.accepted_params import METHODS_WITHOUT_PARAMS
+from ...core.claw_methods import FURTHER_TOOL_METHODS, GrantedCall
 from ...core.errors import BadRequest, OpenClawError, ToolArguments, ToolDenied, Unauthorized
 from ...core.model import Caller
-from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, scope_error
+from ...core.rpc import RpcCall, RpcError, RpcMethod, has_scope, refuse_params, scope_error
 from ...net.gateway_client.handshake import EPHEMERAL_MODES
 from ...net.tasks import Tasks
 from ...net.websocket_server import AcceptedWebSocket
@@ -121,7 +122,12 @@ class RpcConnection:
 
     def send(self, frame: bytes) -> None:
         self.socket.send(frame)
-        if self.socket.backlog_bytes > gateway_frames.MAX_BACKLOG and self.socket.is_open:
+        if self.socket.backlog_bytes > gateway_frames.MAX_BACKLOG:
+            self.close_slow()
+
+    def close_slow(self) -> None:
+        """End it, since too much waits for its client to read."""
+        if self.socket.is_open:
             self._services.metrics.counters[("slow_consumers",)] += 1
             logger.warning("rpc: connection %s does not read (slow consumer), closing it", self.id)
             self.socket.close(1008, "slow consumer")
@@ -183,9 +189,10 @@ class RpcConnection:
                 self.socket.resume()
 
     def _evaluate(self, request: RequestFrame) -> GrantedCall | None:
-        """The rules about tools are asked here alone, for the check of the call and for its audit."""
+        """The rules about the 29 tools are asked here alone, for the check of the call and for its audit; about other
+        tools, by the dispatcher."""
         caller = self.auth.policy_caller
-        if caller is None:
+        if caller is None or request.method in FURTHER_TOOL_METHODS:
             return None
         params = request.params if isinstance(request.params, dict) else {}
         return self._services.grants.evaluate(caller, request.method, params)
@@ -239,6 +246,8 @@ class RpcConnection:
         grants, grant = self._services.grants, self.auth.grant
         if granted is not None:
             grants.check_call(granted)
+        if request.method in METHODS_WITHOUT_PARAMS:  # not before the rules: these say more than a wrong parameter
+            refuse_params(params, request.method)
         if grant is None:
             return await method.handle(call)
         call = grants.restrict_call(method, call)

@@ -1,6 +1,7 @@
 """Every authenticated connection of a gateway, and the events published to them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from ...core.rpc import RpcEvent
 from ...core.signal import Signal
@@ -8,11 +9,14 @@ from ...protocol.gateway_frames import EncodedEvent
 from .connection import RpcConnection
 from .metrics import RpcMetrics
 
+MAX_TOTAL_BACKLOG: Final = 256 << 20  # bytes of events that wait for all readers together; one may have 50 MB
+
 
 class Connections(Mapping[str, RpcConnection]):
     """By connection id. Made before anything else of a gateway: everything may publish, and nothing need know more."""
 
     def __init__(self) -> None:
+        self.max_backlog = MAX_TOTAL_BACKLOG
         self.connected: Signal[RpcConnection] = Signal()
         self.disconnected: Signal[RpcConnection] = Signal()
         self.metrics = RpcMetrics()
@@ -44,6 +48,7 @@ class Connections(Mapping[str, RpcConnection]):
             connection
             for connection in self._by_id.values()
             if connection.may_receive(event.scope, event.name)
+            and connection.id != event.except_for
             and (event.topic is None or event.topic in connection.topics or event.other_topic in connection.topics)
         ]
         if not receivers:
@@ -51,7 +56,16 @@ class Connections(Mapping[str, RpcConnection]):
         encoded = EncodedEvent(event.name, event.payload, state_version=event.state_version)
         for connection in receivers:
             connection.publish_event(encoded)
+        self._bound_backlog(receivers)
         self.metrics.counters["events", event.name] += len(receivers)
+
+    def _bound_backlog(self, receivers: Sequence[RpcConnection]) -> None:
+        """Each may have much that waits for it, but not all of them together: the slowest gives way."""
+        waiting = [(connection.socket.backlog_bytes, connection) for connection in receivers]
+        if sum(size for size, _ in waiting) > self.max_backlog:
+            slowest = max(waiting, key=lambda entry: entry[0])[1]
+            slowest.close_slow()
+            slowest.socket.abort()  # what waits is let go of now, not once the peer had time to answer
 
     def connected_devices(self) -> set[str]:
         return {connection.auth.connect.device.id for connection in self.values() if connection.auth.connect.device}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...core.channel import ChannelRefused
 from ...core.claw_catalogue import CLAW_TOOLS
-from ...core.claw_methods import AUXILIARY_METHODS, tools_for_request
+from ...core.claw_methods import AUXILIARY_METHODS, recorded_tool, tools_for_request
 from ...core.clock import now_ms
 from ...core.effects import CronAdded, RunEffects, SentMessage
 from ...core.message_request import parse_action
@@ -100,10 +100,10 @@ def _expected_effects(method: str, params: Json) -> tuple[GrantEffect, ...]:
         return ()  # the channels will refuse it for the same reason
     media = next((file for file in request.media if not file.startswith("data:")), request.file_name)
     sent = SentMessage(
-        tool=tool,
+        tool=recorded_tool(tool),
         provider=request.channel or "",
         account=request.account,
-        text=request.written_text,
+        text=request.text,
         media_url=media,
         thread=request.thread,
     )

@@ -29,7 +29,7 @@ from ...core.claw_methods import (
 )
 from ...core.effects import RunEffects
 from ...core.errors import ToolBusy
-from ...core.model import Caller, Grant, Json, PolicyDecision
+from ...core.model import SOURCE_SCOPE_PREFIX, Caller, Grant, Json, PolicyDecision
 from ...core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod
 from ...core.signal import Signal
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, is_grant_token
@@ -39,6 +39,8 @@ MAX_GRANTS: Final = 4096  # at once; a gateway runs tens of agents, not thousand
 MAX_GRANT_SECONDS: Final = 24 * 3600.0  # seconds a grant may last: no run does
 FORBIDDEN: Final = "FORBIDDEN"
 GRANT_SCOPES: Final = frozenset({READ, WRITE})
+GRANT_SCOPE_PREFIX: Final = "grant:"
+"""How the scope begins that names a caller's grant."""
 GRANT_EVENTS: Final = frozenset({"tick", "shutdown", TOOLS_CHANGED})
 """Events a program of a run needs to keep its connection. Even `health` names sessions that are not its business."""
 MESSAGE_METHODS: Final = frozenset({"send"}) | {method for method in TOOLS_BY_METHOD if method.startswith("message:")}
@@ -67,6 +69,8 @@ class IssuedGrant(Struct, frozen=True, kw_only=True):
     caller: Caller
     expires_at: float
     effects: GrantEffects
+    over_http: bool = False
+    """Whether `/mcp` takes it too; else it is for the WebSocket alone."""
 
 
 class RunGrants:
@@ -89,7 +93,7 @@ class RunGrants:
 
     # ---- issuing ------------------------------------------------------------------------------------------------
 
-    def issue(self, caller: Caller, *, seconds: float) -> str:
+    def issue(self, caller: Caller, *, seconds: float, over_http: bool = False) -> str:
         """A token for this caller, until it is revoked or its time is over. Raises ToolBusy."""
         self._prune()
         if len(self._grants) >= MAX_GRANTS:
@@ -97,7 +101,9 @@ class RunGrants:
         token = GRANT_PREFIX + secrets.token_urlsafe(32)
         id = _grant_id(token)
         seconds = min(seconds, MAX_GRANT_SECONDS)
-        self._grants[id] = IssuedGrant(id=id, caller=caller, expires_at=self._clock() + seconds, effects=GrantEffects())
+        self._grants[id] = IssuedGrant(
+            id=id, caller=caller, expires_at=self._clock() + seconds, effects=GrantEffects(), over_http=over_http
+        )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -117,6 +123,14 @@ class RunGrants:
         grant = self.find(token)
         return None if grant is None else grant.caller
 
+    def find_http_caller(self, token: str) -> Caller | None:
+        """Who calls `/mcp` with this token: the session's agent, which has every tool that the policy allows it. By its
+        scopes it is the holder of this grant and no other."""
+        grant = self.find(token)
+        if grant is None or not grant.over_http:
+            return None
+        return replace(grant.caller, scopes=frozenset({"*", GRANT_SCOPE_PREFIX + grant.id}))
+
     def find(self, token: str | None) -> IssuedGrant | None:
         """By its digest: how long the search takes tells nothing about the token."""
         if not is_grant_token(token):
@@ -126,6 +140,9 @@ class RunGrants:
             self._end(grant.id)
             return None
         return grant
+
+    def is_held(self, id: str) -> bool:
+        return id in self._grants
 
     def close(self) -> None:
         for id in list(self._grants):
@@ -194,8 +211,17 @@ class RunGrants:
 
 
 def grant_caller(caller: Caller) -> Caller:
-    """The caller of a connection under a grant: the run's agent, with RPC scopes instead of its own."""
-    return replace(caller, kind="agent", scopes=GRANT_SCOPES, entry_point="mcp", grant=caller.grant or Grant())
+    """The caller of a connection under a grant: the run's agent, with RPC scopes instead of its own; the apps that are
+    lent to its session stay."""
+    lent = (scope for scope in caller.scopes if scope.startswith(SOURCE_SCOPE_PREFIX))
+    scopes = GRANT_SCOPES.union(lent)
+    return replace(caller, kind="agent", scopes=scopes, entry_point="mcp", grant=caller.grant or Grant())
+
+
+def find_grant_id(caller: Caller) -> str | None:
+    """The grant that a caller over HTTP holds."""
+    held = (scope for scope in caller.scopes if scope.startswith(GRANT_SCOPE_PREFIX))
+    return next((scope.removeprefix(GRANT_SCOPE_PREFIX) for scope in held), None)
 
 
 def _grant_id(token: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -11,15 +11,17 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
+from ...core.agent import MAX_ATTACHMENT_BYTES
 from ...core.clock import now_ms
 from ...core.json_values import drop_none
 from ...core.model import Caller, Json
 from ...core.rpc import READ, RpcEvent, RpcMethod, has_scope
+from ...net.forwarded_requests import FORWARDED_FOR, client_address, is_forwarded
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_session_address
 from ...net.tasks import Tasks
 from ...net.websocket_server import AcceptedWebSocket, make_untrusted_pool
 from ...protocol import gateway_frames
-from .authenticator import PROXY_HEADERS, Authenticator, AuthResult, PeerInfo
+from .authenticator import Authenticator, AuthResult, PeerInfo
 from .connection import PresenceEntry, RpcConnection, RpcServices, presence_entry
 from .connections import Connections
 from .grants import GRANT_EVENTS
@@ -42,6 +44,8 @@ EVENTS: Final = (
     "local.message", TOOLS_CHANGED,
 )  # fmt: skip
 """Names announced in `hello-ok`; some are only sent once the module that sends them is there."""
+CAPABILITIES: Final = ("published-model-catalog", "session-scoped-chat-metadata")
+"""What OpenClaw's clients ask for by name: `models.list` as its command line reads it, `chat.metadata` of a session."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +83,7 @@ class RpcServer:
         *,
         connections: Connections,
         refusal_reason: SourceCheck,
+        trusted_proxies: Callable[[], Sequence[str]] = tuple,
         tick_interval: float = gateway_frames.TICK_INTERVAL,
     ) -> None:
         self.boot_id = str(uuid.uuid4())
@@ -87,6 +92,7 @@ class RpcServer:
         self._authenticator = authenticator
         self._gateway = gateway
         self._refusal_reason = refusal_reason
+        self.trusted_proxies = trusted_proxies
         self._tick_interval = tick_interval
         self._methods: dict[str, RpcMethod] = {}
         self._metrics = connections.metrics
@@ -131,7 +137,7 @@ class RpcServer:
         return tuple(self._methods.values())
 
     def announce_tools(self) -> None:
-        """The rules about tools have changed: tell those clients that use tools which they have now."""
+        """The tools or the rules about them have changed: tell those clients that use tools which they have now."""
         for connection in self.connections.values():
             caller = connection.auth.policy_caller
             if caller is not None:
@@ -232,7 +238,7 @@ class RpcServer:
         features = {
             "methods": [method.name for method in self._methods.values() if method.advertised],
             "events": EVENTS if admitted.grant is None else sorted(GRANT_EVENTS),
-            "capabilities": [],
+            "capabilities": CAPABILITIES,
             "tools": None if policy_caller is None else self._authenticator.grants.list_tools(policy_caller),
         }
         auth = {
@@ -253,6 +259,7 @@ class RpcServer:
                 "maxPayload": gateway_frames.MAX_FRAME,
                 "maxBufferedBytes": gateway_frames.MAX_BACKLOG,
                 "tickIntervalMs": int(self._tick_interval * 1000),
+                "attachments": {"maxBytes": MAX_ATTACHMENT_BYTES, "maxImageBytes": MAX_ATTACHMENT_BYTES},
             },
         }
 
@@ -334,12 +341,16 @@ class RpcServerSocket(AcceptedWebSocket):
         handshake.on_open()
 
     def _peer_info(self, headers: Headers) -> PeerInfo:
-        peer = self.address
-        origins = headers.get_all("Origin")
+        peer = str(self.address[0]) if self.address else "unknown"
+        origins, forwarded = headers.get_all("Origin"), is_forwarded(name.lower() for name in headers)
+        client = client_address(
+            peer, forwarded=forwarded, forwarded_for=headers.get_all(FORWARDED_FOR),
+            trusted=self._server.trusted_proxies(),
+        )  # fmt: skip
         return PeerInfo(
-            address=str(peer[0]) if peer else "unknown",
+            address=client or peer,
             origin=",".join(origins) if origins else None,  # two origins are none we allow
-            proxied=any(name in headers for name in PROXY_HEADERS),
+            proxied=forwarded,
             session_address=read_session_address({name.lower(): headers.get_all(name) for name in headers}),
         )
 

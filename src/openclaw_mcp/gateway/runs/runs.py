@@ -10,13 +10,14 @@ from ...core.agent import AgentEvent, ToolOutcome, ToolUse, Turn, TurnFailed
 from ...core.chat_messages import ChatMessage
 from ...core.errors import StoreError
 from ...core.lenient import read_struct
-from ...core.model import Caller
+from ...core.model import Caller, Json
 from ...core.ports import AgentRuntime, Toolbox
 from ...core.providers import model_for_run
 from ...core.repositories import RunRepository, SessionRepository
 from ...core.rpc import RpcError
 from ...core.sessions import (
     FinishedRun,
+    MessageDraft,
     MessagesAdded,
     Run,
     RunAdmission,
@@ -25,12 +26,21 @@ from ...core.sessions import (
     RunEvent,
     RunOutcome,
     RunOutput,
+    RunRecorded,
     RunRequest,
     RunResult,
     RunStarted,
 )
 from ...core.signal import Signal
-from ...core.transcript import is_private_operator_run, redact_for_others, run_starter, sees_operator_runs
+from ...core.transcript import (
+    COMMAND_MARK,
+    GATEWAY_MODEL,
+    is_private_operator_run,
+    mark_visibility,
+    redact_for_others,
+    run_starter,
+    sees_operator_runs,
+)
 from ...net.tasks import Tasks
 from .turn import Transcript
 
@@ -41,6 +51,7 @@ RUN_LIMIT: Final = 600.0  # seconds, when the caller names none: a wedged runtim
 MAX_RUN: Final = 24 * 3600.0
 STOP_GRACE: Final = 5.0  # seconds a stopped runtime has to end what it started
 RETRY_FIRST, RETRY_MOST = 0.2, 5.0  # seconds between attempts to store a result while the disk refuses
+MAX_KNOWN_ENDS: Final = 200  # ended runs that are known here after their session was deleted, for clients that ask late
 INTERNAL_ERROR: Final = "The agent stopped working: an internal error, see the gateway's log."
 
 RuntimeSelector = Callable[[Run], AgentRuntime]
@@ -79,6 +90,7 @@ class LocalRunExecutor:
         self._active: dict[str, _ActiveRun] = {}  # by session key
         self._remote_run_ids: set[str] = set()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._known_ends: dict[str, Run] = {}  # the latest; a session takes its runs with it when it is deleted
         self._tasks = Tasks("runs")
         self._polling: asyncio.Task[None] | None = None
         self._closing = False
@@ -104,6 +116,11 @@ class LocalRunExecutor:
         """Whether no run is active in this process."""
         return not self._active
 
+    def find_active_run(self, key: str) -> str | None:
+        """The id of the run that this process executes in a session."""
+        active = self._active.get(key)
+        return None if active is None else active.run.run_id
+
     async def submit(self, request: RunRequest) -> RunAdmission:
         if self._closing:  # it would begin only to be cut short
             raise RpcError("the gateway is stopping; send it again once it is back", kind="UNAVAILABLE", retryable=True)
@@ -121,8 +138,17 @@ class LocalRunExecutor:
                 active.stop("rpc")
         return admission
 
-    async def abort(self, key: str, *, run_id: str | None = None, include_queued: bool = True) -> Sequence[str]:
-        dropped = await self._repository.drop(key, run_id=run_id) if include_queued or run_id else ()
+    async def record(self, request: RunRequest, reply: str) -> Run:
+        recorded = await self._repository.record(request, _command_outcome(request, reply))
+        if recorded.session is not None:
+            event = RunRecorded(run=recorded.run, session=recorded.session, messages=recorded.messages)
+            self.events.emit(event)
+        return recorded.run
+
+    async def abort(
+        self, key: str, *, run_id: str | None = None, include_queued: bool = True, reason: str = "rpc"
+    ) -> Sequence[str]:
+        dropped = await self._repository.drop(key, run_id=run_id, reason=reason) if include_queued or run_id else ()
         for run in dropped:
             self._publish_end(RunEnded(run=run))
         active = self._active.get(key)
@@ -130,10 +156,13 @@ class LocalRunExecutor:
         stopped = [run.run_id for run in running if run.session_key == key and run_id in (None, run.run_id)]
         active = self._active.get(key)  # again: it may have started meanwhile
         if stopped and active is not None and active.run.run_id == stopped[0]:
-            active.stop("rpc")
+            active.stop(reason)
         elif stopped:
             await self._repository.request_stop(stopped)
         return [*stopped, *(run.run_id for run in dropped)]
+
+    async def find(self, run_id: str) -> Run | None:
+        return await self._repository.get(run_id)
 
     async def wait(self, run_id: str, *, seconds: float) -> Run | None:
         loop = asyncio.get_running_loop()
@@ -142,7 +171,7 @@ class LocalRunExecutor:
             ended: asyncio.Future[None] = loop.create_future()
             self._waiters.setdefault(run_id, set()).add(ended)  # before the read, so that no end is missed
             try:
-                run = await self._repository.get(run_id)
+                run = await self._repository.get(run_id) or self._known_ends.get(run_id)
                 if run is not None and run.is_over:
                     return run
                 left = deadline - loop.time()
@@ -200,6 +229,9 @@ class LocalRunExecutor:
             done, _ = await asyncio.wait({task}, timeout=STOP_GRACE)
         if not done:
             logger.error("runs: the runtime of run %s ignores its stop, the run ends without it", run_id)
+        elif task.cancelled() and active.stop_reason is None:  # not by us: what the runtime waited for was cancelled
+            logger.error("runs: run %s was cancelled from elsewhere, it ends as failed", run_id)
+            active.transcript.add_event(TurnFailed(message=INTERNAL_ERROR))
         elif not task.cancelled() and (exc := task.exception()) is not None:
             logger.error("runs: run %s failed", run_id, exc_info=exc)
             active.transcript.add_event(TurnFailed(message=INTERNAL_ERROR))
@@ -241,6 +273,7 @@ class LocalRunExecutor:
             if session.message_count == before:  # the transcript was empty: not worth a read
                 return ()
             bodies = await self._sessions.message_bodies(session.key, limit=limit, offset=before)
+            bodies = tuple(body for body in bodies if COMMAND_MARK not in body)
             if not caller.is_owner:
                 private, operators = is_private_operator_run(options, session), sees_operator_runs(options, session)
                 bodies = tuple(
@@ -287,6 +320,9 @@ class LocalRunExecutor:
 
     def _publish_end(self, event: RunEnded) -> None:
         self._remote_run_ids.discard(event.run.run_id)
+        self._known_ends[event.run.run_id] = event.run
+        if len(self._known_ends) > MAX_KNOWN_ENDS:
+            del self._known_ends[next(iter(self._known_ends))]
         self.events.emit(event)
         for waiter in self._waiters.get(event.run.run_id, ()):
             if not waiter.done():
@@ -338,6 +374,14 @@ class LocalRunExecutor:
         for run in runs:
             logger.warning("runs: run %s was cut short by the end of its process", run.run_id)
             self._publish_end(RunEnded(run=run))
+
+
+def _command_outcome(request: RunRequest, reply: str) -> RunOutcome:
+    body: Json = {"role": "assistant", "content": [{"type": "text", "text": reply}], "stopReason": "stop"}
+    body |= {"provider": "openclaw", "model": GATEWAY_MODEL, COMMAND_MARK: True}
+    body, id = mark_visibility(body, run_starter(request.options)), request.run_id
+    draft = MessageDraft(role="assistant", body=body, text=reply, run_id=id, idempotency_key=f"{id}:answer")
+    return RunOutcome(status="ok", stop_reason="stop", result=RunResult(text=reply), drafts=(draft,))
 
 
 class _ActiveRun:

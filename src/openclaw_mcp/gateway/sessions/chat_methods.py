@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from ...core.chat_commands import STOPPING_COMMANDS, ChatCommand, CommandRunner, CommandSender, parse_command
 from ...core.ids import new_id
 from ...core.json_values import drop_none
 from ...core.model import Json
@@ -23,12 +24,14 @@ from ...core.rpc import (
     make_method,
     scope_error,
 )
-from ...core.session_keys import classify_key, new_session, split_key
+from ...core.session_keys import classify_key, new_chat_session, new_session
 from ...core.session_target import child_grant
 from ...core.sessions import (
     HistoryPage,
     MessageDraft,
+    NewSession,
     QueueMode,
+    Run,
     RunAdmission,
     RunOptions,
     RunRequest,
@@ -36,16 +39,19 @@ from ...core.sessions import (
     TranscriptMessage,
     is_internal_run,
 )
+from ...core.transcript import GATEWAY_MODEL
 from . import params, views
-from .run_events import assistant_message
 from .session_operations import SessionOperations
-from .views import RunReply
+from .views import RunReply, StopReply
 
 HISTORY_BYTES: Final = 6 * 1024 * 1024  # of messages in one answer; well under the largest frame
 MAX_MESSAGE_LENGTH: Final = 2_000_000  # characters
 MAX_WAIT: Final = 24 * 3600.0  # seconds; agent.wait with more is a mistake in units
 WAIT_MARGIN: Final = 30.0  # seconds past a run's own limit that `agent` waits for its end to be stored
 DEFAULT_TIMEOUT_MS: Final = 600_000
+WEBCHAT: Final = "webchat"
+"""The channel of messages that come over this protocol itself."""
+RESET_REFUSAL: Final = "You may not begin a new conversation here: it needs the scope operator.admin."
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,11 +60,12 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
     """Sends messages to agents; their answers are published as events."""
 
     publish: Publish
+    run_command: CommandRunner
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
             make_method("chat.send", WRITE, params.ChatSendParams, self.send),
-            make_method("chat.history", READ, params.HistoryParams, self._history),
+            make_method("chat.history", READ, params.HistoryParams, self.history),
             make_method("chat.message.get", READ, params.MessageGetParams, self._get_message),
             make_method("chat.abort", WRITE, params.ChatAbortParams, self._abort),
             make_method("chat.inject", ADMIN, params.InjectParams, self._inject, advertised=False),
@@ -70,40 +77,41 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    async def _steer(self, call: RpcCall, asked: params.SessionSendParams) -> RunReply:
+    async def _steer(self, call: RpcCall, asked: params.SessionSendParams) -> Json:
         busy = bool(await self.sessions.active_runs([self.canonical_key(asked.key, asked.agent_id)]))
-        return {**await self.send(call, asked, "interrupt"), "interruptedActiveRun": busy}
+        sent: Json = {**await self.send(call, asked, "interrupt")}
+        return sent | {"interruptedActiveRun": busy}
 
     async def send(
         self, call: RpcCall, request: params.SessionSendParams, mode: QueueMode | None = None
-    ) -> RunReply:  # fmt: skip
-        """Admit a message; the answer is published as events."""
+    ) -> RunReply | StopReply:  # fmt: skip
+        """Run a chat command, or admit a message; the answer is published as events."""
         if mode is None:
             mode = request.queue_mode if isinstance(request, params.ChatSendParams) else "steer"
-        key = self.canonical_key(request.key, request.agent_id)
-        done = await self._run_command(call, key, request.message.strip(), request.idempotency_key)
-        if done is not None:
-            return done
+        key, message = self.canonical_key(request.key, request.agent_id), request.message
+        run_id = request.idempotency_key or new_id()
+        _check_message(message, run_id)
+        as_said = isinstance(request, params.ChatSendParams) and request.suppress_command_interpretation
+        command = None if request.attachments or as_said else parse_command(message)
+        if command is not None:
+            done = await self._answer_command(call, key, command, message.strip(), run_id)
+            if done is not None:
+                return done
+            message = command.rest
         admission = await self._submit(
-            call, key, request.message, run_id=request.idempotency_key or new_id(), mode=mode,
+            call, new_chat_session(key, self.roster()), message, run_id=run_id, mode=mode,
             attachments=request.attachments, timeout_ms=request.timeout_ms,
             options=RunOptions(thinking=request.thinking),
         )  # fmt: skip
         return {"runId": admission.run.run_id, "status": _admission_status(admission)}
 
     async def _submit(
-        self, call: RpcCall, key: str, message: str, *, run_id: str, mode: QueueMode,
+        self, call: RpcCall, new: NewSession, message: str, *, run_id: str, mode: QueueMode,
         attachments: Sequence[params.AttachmentParams] | None, timeout_ms: int | None, options: RunOptions,
-        label: str | None = None, spawned_by: str | None = None,
     ) -> RunAdmission:  # fmt: skip
-        if len(message) > MAX_MESSAGE_LENGTH:
-            raise RpcError(f"message is longer than {MAX_MESSAGE_LENGTH} characters; send it as an attachment")
-        if is_internal_run(run_id):
-            raise RpcError("idempotencyKey begins as ids of the gateway's own runs do; use another, such as a UUID")
         files = params.read_attachments(attachments or ())
         if not message.strip() and not files:
             raise RpcError("message or attachment required")
-        new = new_session(key, self.roster(), label=label, spawned_by=spawned_by)
         admission = await self.runner.submit(
             RunRequest(
                 run_id=run_id,
@@ -115,43 +123,54 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
                 options=msgspec.structs.replace(options, sender=call.caller.name, grant=child_grant(call.caller)),
             )
         )
-        if admission.run.session_key != key:
-            raise RpcError("idempotencyKey was already used in another session; make a new one for each message")
+        _check_session(admission.run, new.key)
         return admission
 
-    async def _run_command(self, call: RpcCall, key: str, text: str, run_id: str | None) -> RunReply | None:
-        """`/stop`, `/new` and `/reset` are commands to the gateway; any other text is for the agent."""
-        if text not in ("/stop", "/new", "/reset"):
+    async def _answer_command(
+        self, call: RpcCall, key: str, command: ChatCommand, text: str, run_id: str
+    ) -> RunReply | StopReply | None:
+        """Run a chat command; the answer, or None: the text after it is for the agent still.
+
+        A stop has an answer and no place in the transcript; the reply to another command is a run that is over.
+        """
+        known = await self.runner.find(run_id) or await self.runner.wait(run_id, seconds=0)
+        if known is not None:
+            _check_session(known, key)
+            return {"runId": run_id, "status": "ok" if known.is_over else "in_flight"}
+        reply = await self.run_command(command, key, _command_sender(call))
+        if command.name == "/stop":
+            stopped = list(reply.stopped_run_ids)
+            return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
+        if command.rest and reply.done:
             return None
-        if text == "/stop":
-            await self.runner.abort(key)
-            reply = "Stopped."
-        else:
-            if not has_scope(call.caller.scopes, ADMIN):
-                raise scope_error(ADMIN)
-            await self.reset_session(key)
-            reply = "A new conversation begins."
-        run_id = run_id or new_id()
-        payload = {"runId": run_id, "sessionKey": key, "agentId": split_key(key)[0], "seq": 1, "state": "final"}
-        self.publish(RpcEvent(name="chat", payload={**payload, "message": assistant_message(reply)}))
+        options = RunOptions(sender=call.caller.name, grant=child_grant(call.caller))
+        new = new_chat_session(key, self.roster())
+        await self.runner.record(RunRequest(run_id=run_id, session=new, message=text, options=options), reply.text)
         return {"runId": run_id, "status": "started"}
 
     async def _agent(self, call: RpcCall, asked: params.AgentParams) -> RunReply:
-        key = await self._resolve_session(asked)
-        done = await self._run_command(call, key, asked.message.strip(), asked.idempotency_key)
-        if done is not None:
-            return {**done, "status": "ok", "summary": "completed", "result": {"payloads": [], "meta": {}}}
+        new = await self._resolve_session(asked)
+        key, message = new.key, asked.message
+        _check_message(message, asked.idempotency_key)
+        command = parse_command(message)
+        if command is not None and command.name in STOPPING_COMMANDS:  # any other is a task
+            done = await self._answer_command(call, key, command, message.strip(), asked.idempotency_key)
+            if done is not None:
+                ended = await self.runner.wait(asked.idempotency_key, seconds=0)
+                return views.agent_result(ended) if ended is not None else _stopped_result(asked.idempotency_key)
+            message = command.rest
         timeout_ms = None if asked.timeout is None else asked.timeout * 1000
         options = RunOptions(
             thinking=asked.thinking, model=asked.model, provider=asked.provider, cwd=asked.cwd,
             extra_system_prompt=asked.extra_system_prompt, input_provenance=asked.input_provenance, lane=asked.lane,
+            is_task=True,
         )  # fmt: skip
         check_model_name(asked.model)
         if asked.cwd is not None and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
         admission = await self._submit(
-            call, key, asked.message, run_id=asked.idempotency_key, mode="followup", attachments=asked.attachments,
-            timeout_ms=timeout_ms, options=options, label=asked.label, spawned_by=asked.spawned_by,
+            call, new, message, run_id=asked.idempotency_key, mode="followup", attachments=asked.attachments,
+            timeout_ms=timeout_ms, options=options,
         )  # fmt: skip
         if not admission.run.is_over:
             first = {"runId": admission.run.run_id, "sessionKey": key, "agentId": admission.run.agent_id}
@@ -162,15 +181,17 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
             return {"runId": admission.run.run_id, "status": "timeout", "summary": "still waiting or running"}
         return views.agent_result(run)
 
-    async def _resolve_session(self, request: params.AgentParams) -> str:
-        if request.session_key is not None:
-            return self.canonical_key(request.session_key, request.agent_id)
-        if request.session_id is not None:
-            found = await self.sessions.find(session_id=request.session_id)
-            if not found:
-                raise RpcError(f"No session found: {request.session_id}")
-            return found[0].key
-        return self.canonical_key("main", request.agent_id)
+    async def _resolve_session(self, request: params.AgentParams) -> NewSession:
+        """The session meant; one with a new `sessionId` is created with that id."""
+        more = {"label": request.label, "spawned_by": request.spawned_by}
+        if request.session_key is not None or request.session_id is None:
+            key = self.canonical_key(request.session_key or "main", request.agent_id)
+            return new_session(key, self.roster(), **more)
+        found = await self.sessions.find(session_id=request.session_id)
+        if found:
+            return new_session(found[0].key, self.roster(), **more)
+        key = self.canonical_key(f"explicit:{request.session_id}", request.agent_id)
+        return new_session(key, self.roster(), session_id=request.session_id, **more)
 
     async def _wait(self, call: RpcCall, asked: params.WaitParams) -> Json:
         run = await self.runner.wait(asked.run_id, seconds=min(asked.timeout_ms / 1000, MAX_WAIT))
@@ -185,9 +206,7 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
         key = self.canonical_key(asked.session_key, asked.agent_id)
         text = f"[{asked.label}]\n\n{asked.message}" if asked.label else asked.message
         body = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop"}
-        draft = MessageDraft(
-            role="assistant", body={**body, "provider": "openclaw", "model": "gateway-injected"}, text=text
-        )
+        draft = MessageDraft(role="assistant", body={**body, "provider": "openclaw", "model": GATEWAY_MODEL}, text=text)
         added = await self.sessions.append(key, [draft])
         if added is None:
             raise RpcError(f"session not found: {key}")
@@ -201,7 +220,7 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    async def _history(self, call: RpcCall, asked: params.HistoryParams) -> Json:
+    async def history(self, call: RpcCall, asked: params.HistoryParams) -> Json:
         key = self.canonical_key(asked.session_key, asked.agent_id)
         if asked.cursor is not None and (asked.offset is not None or asked.message_id is not None):
             raise RpcError("cursor cannot be used with offset or messageId")
@@ -259,6 +278,32 @@ class ChatMethods(SessionOperations, frozen=True, kw_only=True):
         if message is None:
             return {"ok": False, "unavailableReason": "not_found"}
         return {"ok": True, "message": views.format_message(message, max_chars=asked.max_chars, inline=True)}
+
+
+def _check_message(message: str, run_id: str) -> None:
+    """What holds for every message, also for one that is a command. Raises RpcError."""
+    if len(message) > MAX_MESSAGE_LENGTH:
+        raise RpcError(f"message is longer than {MAX_MESSAGE_LENGTH} characters; send it as an attachment")
+    if is_internal_run(run_id):
+        raise RpcError("idempotencyKey begins as ids of the gateway's own runs do; use another, such as a UUID")
+
+
+def _check_session(run: Run, key: str) -> None:
+    """Raises RpcError for a run of another session: to know its id gives no right to it."""
+    if run.session_key != key:
+        raise RpcError("idempotencyKey was already used in another session; make a new one for each message")
+
+
+def _command_sender(call: RpcCall) -> CommandSender:
+    caller = call.caller
+    return CommandSender(
+        name=caller.name, channel=WEBCHAT, may_stop=True, may_reset=has_scope(caller.scopes, ADMIN),
+        may_choose_model=not caller.acts_in_session, refusal=RESET_REFUSAL,
+    )  # fmt: skip
+
+
+def _stopped_result(run_id: str) -> RunReply:
+    return {"runId": run_id, "status": "ok", "summary": "completed", "result": {"payloads": [], "meta": {}}}
 
 
 def _admission_status(admission: RunAdmission) -> Literal["started", "in_flight", "ok", "error"]:

@@ -1,4 +1,4 @@
-"""Parameters of `sessions.*`, `chat.*` and `agent`. Unknown fields are ignored, known ones checked."""
+"""Parameters of `sessions.*`, `chat.*` and `agent`. `read_params` refuses unknown ones."""
 
 import base64
 import binascii
@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from ...core.agent import Attachment
+from ...core.agent import MAX_ATTACHMENT_BYTES, Attachment
 from ...core.fields import NonEmptyStr
 from ...core.model import Json
 from ...core.rpc import SAFE_INTEGER, RpcError
 from ...core.sessions import QueueMode
+from .short_ids import ShortId
 
 MAX_ATTACHMENTS: Final = 20
-MAX_ATTACHMENT_BYTES: Final = 18 * 1024 * 1024  # as base64 it just fits the largest frame
 
 SessionKey = Annotated[str, Meta(min_length=1, max_length=512)]
 RunId = Annotated[str, Meta(min_length=1, max_length=250)]
@@ -64,11 +64,15 @@ class ResolveParams(SessionParams, frozen=True, kw_only=True):
     key: SessionKey | None = None
     session_id: NonEmptyStr | None = None
     label: Label | None = None
+    short_id: ShortId | None = None
+    slug_hint: NonEmptyStr | None = None
     allow_missing: bool = False
+    include_global: bool = False  # checked only, as the next: every session has an agent and is known
+    include_unknown: bool = False
 
 
 class ChangeParams(SessionParams, frozen=True, kw_only=True):
-    """`sessions.patch`. The change is refused when the session is no longer the expected one."""
+    """The change is refused when the session is no longer the expected one."""
 
     key: SessionKey
     expected_session_id: str | None = None
@@ -119,9 +123,14 @@ class AbortParams(SessionParams, frozen=True, kw_only=True):
     clear_queued: bool = True
 
 
+class SearchScope(SessionParams, frozen=True, kw_only=True):
+    """The list that a search is for. Its agent is heeded; every session that is found is in the answer."""
+
+
 class SearchParams(SessionParams, frozen=True, kw_only=True):
     query: Annotated[str, Meta(min_length=1, max_length=4096)]
     session_keys: Annotated[list[SessionKey], Meta(min_length=1, max_length=200)] | None = None
+    scope: SearchScope | None = None
     limit: Annotated[int, Meta(ge=1, le=25)] = 10
 
 
@@ -140,6 +149,8 @@ class ChatSendParams(SessionSendParams, frozen=True, kw_only=True):
     key: SessionKey = field(name="sessionKey")
     idempotency_key: RunId
     queue_mode: QueueMode = "steer"
+    suppress_command_interpretation: bool = False
+    """Whether the message is for the agent whatever it says."""
     system_input_provenance: Json | None = None  # checked only
 
 

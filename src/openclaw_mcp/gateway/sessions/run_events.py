@@ -18,13 +18,16 @@ from ...core.agents import AgentRoster
 from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.rpc import Publish, RpcEvent
+from ...core.run_tasks import is_task, run_task
 from ...core.sessions import (
     MessagesAdded,
     Run,
+    RunClaim,
     RunEnded,
     RunEvent,
     RunFailure,
     RunOutput,
+    RunRecorded,
     RunStarted,
     Session,
     TranscriptMessage,
@@ -56,13 +59,7 @@ class RunEventPublisher:
     def on_run_event(self, run_event: RunEvent) -> None:
         match run_event:
             case RunStarted(claim=claim):
-                stream = self._streams[claim.run.run_id] = _RunStream(
-                    self._publish, claim.run, claim.session.spawned_by
-                )
-                self.publish_session(claim.session, reason="send", run_id=claim.run.run_id, active=(claim.run.run_id,))
-                for message in claim.messages:
-                    self.publish_message(message, claim.session)
-                stream.begin()
+                self._publish_start(claim)
             case RunOutput(run=run, event=event):
                 if run.run_id not in self._streams:  # a run of another process: its start was not seen here
                     self._streams[run.run_id] = _RunStream(self._publish, run, None)
@@ -77,6 +74,40 @@ class RunEventPublisher:
                     self.publish_message(message, session)
                 if session is not None:
                     self.publish_session(session, phase="end", run_id=run.run_id)
+                self._publish_task(run)
+            case RunRecorded():
+                self._publish_record(run_event)
+
+    def _publish_start(self, claim: RunClaim) -> None:
+        run, session = claim.run, claim.session
+        stream = self._streams[run.run_id] = _RunStream(self._publish, run, session.spawned_by)
+        self.publish_session(session, reason="send", run_id=run.run_id, active=(run.run_id,))
+        for message in claim.messages:
+            self.publish_message(message, session)
+        self._publish_task(run)
+        stream.begin()
+
+    def _publish_task(self, run: Run) -> None:
+        if is_task(run):
+            self._publish(RpcEvent(name="task", payload={"action": "upserted", "task": run_task(run)}))
+
+    def _publish_record(self, recorded: RunRecorded) -> None:
+        """A message that the gateway has answered, the answer as the run's only event, then the answer's place."""
+        run, session = recorded.run, recorded.session
+        *asked, answer = recorded.messages
+        for message in asked:
+            self.publish_message(message, session)
+        payload = {"runId": run.run_id, "sessionKey": run.session_key, "agentId": run.agent_id, "seq": 1}
+        payload |= {"state": "final", "stopReason": run.stop_reason, "message": views.format_message(answer)}
+        self._publish(RpcEvent(name="chat", payload=payload))
+        self.publish_message(answer, session)
+        self.publish_session(session, reason="command", run_id=run.run_id)
+
+    def publish_phase(self, run_id: str, phase: str) -> None:
+        """A phase of a run's life that its agent does not report, such as a wait for a person."""
+        stream = self._streams.get(run_id)
+        if stream is not None:
+            stream.publish_phase(phase)
 
     def publish_session(
         self, session: Session, *, reason: str | None = None, phase: str | None = None, run_id: str | None = None,
@@ -137,9 +168,14 @@ class _RunStream:
         self._tool_start_times: dict[str, int] = {}
 
     def begin(self) -> None:
-        self._publish_chat("status", phase="preparing_context")
+        self._publish_status("preparing_workspace")
+        self._publish_status("preparing_context")
         self._publish_agent("lifecycle", phase="start", startedAt=self._run.started_at)
-        self._publish_chat("status", phase="starting_model")
+        self._publish_status("starting_model")
+
+    def publish_phase(self, phase: str) -> None:
+        self._flush()
+        self._publish_agent("lifecycle", phase=phase)
 
     def publish_event(self, event: AgentEvent) -> None:
         match event:
@@ -161,23 +197,22 @@ class _RunStream:
 
     def end(self, run: Run, answer: TranscriptMessage | None) -> None:
         self._flush()
-        ended = {"stopReason": run.stop_reason, "aborted": run.status == "aborted", "endedAt": run.ended_at}
+        reason = views.stop_reason(run)
+        ended = {"stopReason": reason, "aborted": run.status == "aborted", "endedAt": run.ended_at}
         if run.status == "ok":
             more = {"startedAt": run.started_at, "replayInvalid": False, "executionSettled": True}
             self._publish_agent("lifecycle", phase="end", **ended, **more, **views.terminal_fields(run))
             message = {} if answer is None else {"message": views.format_message(answer, inline=True)}
-            self._publish_chat("final", stopReason=run.stop_reason, **message)
+            self._publish_chat("final", stopReason=reason, **message)
         elif run.status == "aborted":
             unfinished = {"message": assistant_message(self._text)} if self._text else {}
             self._publish_agent("lifecycle", phase="end", **ended)
-            self._publish_chat("aborted", stopReason=run.stop_reason, **unfinished)
+            self._publish_chat("aborted", stopReason=reason, **unfinished)
         else:
             failure = RunFailure(kind="timeout") if run.stop_reason == "timeout" else run.result.failure or RunFailure()
             detail = {} if failure.detail is None else {"errorDetail": failure.detail}
             self._publish_agent("lifecycle", phase="error", error=run.error, **ended)
-            self._publish_chat(
-                "error", errorMessage=run.error, stopReason=run.stop_reason, errorKind=failure.kind, **detail
-            )
+            self._publish_chat("error", errorMessage=run.error, stopReason=reason, errorKind=failure.kind, **detail)
         self.cancel_timer()
 
     def cancel_timer(self) -> None:
@@ -223,6 +258,12 @@ class _RunStream:
         self._publish_agent("tool", phase="result", **name, isError=event.failed, result=content)
         times = {"startedAt": self._tool_start_times.pop(event.id, now_ms()), "endedAt": now_ms()}
         self._publish_agent("item", **item, phase="end", status="failed" if event.failed else "completed", **times)
+
+    def _publish_status(self, phase: str) -> None:
+        """To readers of `chat` and to those of `agent`, under one number."""
+        self._publish_chat("status", phase=phase)
+        payload = {**self._base, "stream": "run_status", "data": {"phase": phase}, "seq": self._seq, "ts": now_ms()}
+        self._publish(RpcEvent(name="agent", payload={**payload, "isHeartbeat": False}))
 
     def _publish_chat(self, state: str, /, **fields: Any) -> None:
         self._seq += state != "delta"  # a delta has the number of the `agent` event with the same text

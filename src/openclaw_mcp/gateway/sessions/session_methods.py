@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ...core.json_values import drop_none
 from ...core.model import Json
-from ...core.model_name import check_model_name
 from ...core.numbers import parse_whole_number
 from ...core.repositories import IdempotencyRepository
 from ...core.rpc import (
@@ -25,26 +24,21 @@ from ...core.rpc import (
     scope_error,
 )
 from ...core.session_keys import classify_key, new_session, normalize_key
-from ...core.sessions import QueueMode, SessionQuery, now_ms
+from ...core.sessions import QueueMode, SearchHit, Session, SessionQuery, now_ms
 from . import params, views
+from .patch_params import WRITE_SCOPE_FIELDS, PatchParams, check_model_choice, check_values, split_changes
 from .run_events import SESSIONS_TOPIC, session_topic
 from .session_operations import SessionOperations
-from .views import RunReply, SessionChanged, SessionRow
+from .short_ids import find_by_short_id, resolution
+from .views import RunReply, SessionChanged, SessionRow, StopReply
 
 DEFAULT_PAGE: Final = 100  # rows when the caller names no limit
 MAX_PAGE: Final = 1000  # rows
-WRITE_SCOPE_FIELDS: Final = frozenset(
-    {"label", "autoLabel", "icon", "color", "category", "boardFace", "boardPresentation", "statusNote", "attention"}
-    | {"ttlMinutes", "archived", "pinned", "unread", "model", "agentRuntime"}
-)
-"""Fields of `sessions.patch` that need write scope; all others need admin."""
-NON_ENTRY_FIELDS: Final = frozenset(
-    {"key", "agentId", "label", "archived", "archivedAt", "pinned", "unread", "displayName"}
-)
 ADMIN_CREATE_FIELDS: Final = ("permissionMode", "toolOverrides", "execNode", "cwd")
-MAX_ENTRY_VALUE_LENGTH: Final = 8192
+SESSION_NAMES: Final = {"key": "", "session_id": " with sessionId", "label": " with label", "short_id": ""}
+"""The ways to name a session, and how a refusal puts each."""
 
-SendMessage = Callable[[RpcCall, params.SessionSendParams, QueueMode], Awaitable[RunReply]]
+SendMessage = Callable[[RpcCall, params.SessionSendParams, QueueMode], Awaitable[RunReply | StopReply]]
 
 
 class SessionMethods(SessionOperations, frozen=True, kw_only=True):
@@ -67,7 +61,7 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             make_method("sessions.messages.subscribe", READ, params.KeyParams, self._subscribe_messages),
             make_method("sessions.messages.unsubscribe", READ, params.KeyParams, self._unsubscribe_messages),
             make_method("sessions.create", WRITE, params.CreateParams, self._create),
-            make_method("sessions.patch", WRITE, params.ChangeParams, self._patch),
+            make_method("sessions.patch", WRITE, PatchParams, self._patch),
             make_method("sessions.reset", ADMIN, params.ResetParams, self._reset),
             make_method("sessions.delete", WRITE, params.DeleteParams, self._delete),
             make_method("sessions.abort", WRITE, params.AbortParams, self._abort),
@@ -129,11 +123,16 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             previews.append({"key": key, "status": status, "items": items})
         return {"ts": now_ms(), "previews": previews}
 
-    async def _resolve(self, call: RpcCall, asked: params.ResolveParams) -> dict[str, bool | str]:
-        given = [name for name in ("key", "session_id", "label") if getattr(asked, name) is not None]
+    async def _resolve(self, call: RpcCall, asked: params.ResolveParams) -> Json:
+        given = [name for name in SESSION_NAMES if getattr(asked, name) is not None]
         if len(given) != 1:
-            raise RpcError("sessions.resolve needs exactly one of key, sessionId, label")
-        if asked.key is not None:
+            raise RpcError("sessions.resolve needs exactly one of key, sessionId, label, shortId")
+        if asked.short_id is not None:
+            meant = await find_by_short_id(self.sessions, asked.short_id, agent_id=asked.agent_id, slug=asked.slug_hint)
+            if meant or asked.allow_missing:
+                return resolution(meant)
+            found = []
+        elif asked.key is not None:
             session = await self.sessions.get(self.canonical_key(asked.key, asked.agent_id))
             found = [session] if session else []
         else:
@@ -141,20 +140,26 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
                 await self.sessions.find(session_id=asked.session_id, label=asked.label, agent_id=asked.agent_id)
             )
         if len(found) == 1:
-            named = {"displayName": found[0].display_name} if found[0].display_name else {}
-            return {"ok": True, "key": found[0].key, "agentId": found[0].agent_id, **named}
+            return resolution(found)
         if asked.allow_missing and not found:
             return {"ok": False}
         if found:
             names = ", ".join(session.key for session in found)
             raise RpcError(f"several sessions fit: {names}; name one by its key or add agentId")
-        how = {"key": "", "session_id": " with sessionId", "label": " with label"}[given[0]]
-        raise RpcError(f"No session found{how}: {getattr(asked, given[0])}")
+        raise RpcError(f"No session found{SESSION_NAMES[given[0]]}: {getattr(asked, given[0])}")
 
     async def _search(self, call: RpcCall, asked: params.SearchParams) -> Json:
         within = None if asked.session_keys is None else [self.canonical_key(key) for key in asked.session_keys]
-        hits = await self.sessions.search(asked.query, keys=within, agent_id=asked.agent_id, limit=asked.limit)
-        return {"results": to_builtins(hits), "truncated": len(hits) == asked.limit}
+        agent_id = asked.agent_id or (None if asked.scope is None else asked.scope.agent_id)
+        hits = await self.sessions.search(asked.query, keys=within, agent_id=agent_id, limit=asked.limit)
+        found = {"results": to_builtins(hits), "truncated": len(hits) == asked.limit}
+        return found if asked.scope is None else {**found, "sessions": await self._rows_of(hits)}
+
+    async def _rows_of(self, hits: Sequence[SearchHit]) -> list[SessionRow]:
+        keys = dict.fromkeys(hit.session_key for hit in hits)
+        sessions = [session for key in keys if (session := await self.sessions.get(key)) is not None]
+        active = await self.sessions.active_runs([session.key for session in sessions])
+        return views.session_rows(sessions, self.roster(), active, include_titles=True)
 
     # ---- following -----------------------------------------------------------------------------------------------
 
@@ -186,7 +191,9 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             call.caller.scopes, ADMIN
         ):
             raise scope_error(ADMIN)
-        check_model_name(asked.model)
+        check_values({"thinkingLevel": asked.thinking_level})
+        key = normalize_key(asked.key or "dashboard", self.roster(), agent_id=asked.agent_id)
+        check_model_choice({"model": asked.model}, key.split(":")[1], self.roster())
         if asked.idempotency_key is None:
             return await self._create_session(call, asked)
         known = await self.idempotency.get(call.method, asked.idempotency_key)
@@ -199,6 +206,8 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
         name = request.key or f"dashboard:{_session_uuid(request.idempotency_key)}"
         key = normalize_key(name, roster, agent_id=request.agent_id)
         parent = None if request.parent_session_key is None else self.canonical_key(request.parent_session_key)
+        if parent is not None and await self.sessions.get(parent) is None:
+            raise RpcError(f"unknown parent session: {parent}")
         wanted = {"model": request.model, "thinkingLevel": request.thinking_level}
         new = new_session(
             key, roster, label=request.label, display_name=request.display_name, parent_key=parent,
@@ -210,41 +219,62 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             self.events.publish_session(session, reason="create")
         made = {**await self.change_result(session), "sessionId": session.session_id, "runStarted": False}
         text = request.message if request.message is not None else request.task
-        if text or request.attachments:
+        if (text and text.strip()) or request.attachments:
             run_id = request.idempotency_key or str(uuid.uuid4())
             send = params.SessionSendParams(
                 key=key, message=text or "", idempotency_key=run_id, attachments=request.attachments,
                 timeout_ms=request.timeout_ms,
             )  # fmt: skip
-            return {**made, "runStarted": True, **await self.send(call, send, "followup")}
+            try:
+                return {**made, "runStarted": True, **await self.send(call, send, "followup")}
+            except RpcError:
+                if fresh:
+                    await self._remove_unused(session)
+                raise
         return made
 
-    async def _patch(self, call: RpcCall, asked: params.ChangeParams) -> SessionChanged:
-        changes = {name: value for name, value in call.params.items() if not name.startswith("expected")}
-        if not changes.keys() <= WRITE_SCOPE_FIELDS | {"key", "agentId"} and not has_scope(call.caller.scopes, ADMIN):
+    async def _remove_unused(self, session: Session) -> None:
+        """Delete a session whose first message was refused, unless it is in use by now."""
+        found = await self.sessions.get(session.key)
+        in_use = await self.sessions.active_runs([session.key])
+        if found is not None and not found.message_count and not in_use:
+            await self.sessions.delete(session.key, transcript=True)
+            self.events.publish_deletion(session.key, session.agent_id)
+
+    async def _patch(self, call: RpcCall, asked: PatchParams) -> SessionChanged:
+        changes = asked.changes
+        if not changes.keys() <= WRITE_SCOPE_FIELDS and not has_scope(call.caller.scopes, ADMIN):
             raise scope_error(ADMIN)
-        check_model_name(changes.get("model"))
-        key = self.canonical_key(asked.key, asked.agent_id)
-        columns, entry = _split_changes(changes)
-        await self._check_expectations(key, asked)
+        check_values(changes)
+        key, roster = self.canonical_key(asked.key, asked.agent_id), self.roster()
+        check_model_choice(changes, key.split(":")[1], roster)
+        columns, entry = split_changes(changes)
+        if columns.get("unread") is False:
+            entry["lastReadAt"] = now_ms()
+        await self._check_expectations(key, asked, asked.expected_fields)
         session = await self.sessions.patch(key, columns, entry)
         if session is None:
-            session, _ = await self.sessions.create(new_session(key, self.roster()))
+            session, _ = await self.sessions.create(new_session(key, roster))
             session = await self.sessions.patch(key, columns, entry) or session
         self.events.publish_session(session, reason="patch")
         return {**await self.change_result(session), "path": self.path}
 
-    async def _check_expectations(self, key: str, request: params.ChangeParams) -> None:
+    async def _check_expectations(self, key: str, request: params.ChangeParams, fields: Json | None = None) -> None:
+        """Raises RpcError when the session is another than the request expects, or these fields of its entry are."""
         id, revision = request.expected_session_id, request.expected_lifecycle_revision
-        if not id and not revision:
+        if not id and not revision and not fields:
             return
         session = await self.sessions.get(key)
+        entry = session.entry if session else {}
         for name, expected, found in (
-            ("expectedSessionId", id, session and session.session_id),
-            ("expectedLifecycleRevision", revision, session and session.revision),
+            ("sessionId", id or None, session and session.session_id),
+            ("lifecycleRevision", revision or None, session and session.revision),
         ):
-            if expected and found != expected:
-                raise RpcError(f"session {key} changed since it was read ({name}); describe it and retry")
+            if expected is not None and found != expected:
+                raise RpcError(_changed(key, name))
+        for name, expected in (fields or {}).items():
+            if entry.get(name) != expected:
+                raise RpcError(_changed(key, name))
 
     async def _reset(self, call: RpcCall, asked: params.ResetParams) -> SessionChanged:
         key = self.canonical_key(asked.key, asked.agent_id)
@@ -261,7 +291,7 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
         session = await self.sessions.get(key)
         if session is None or (asked.archived_only and not session.archived):
             return {"ok": True, "key": key, "deleted": False, "archived": []}
-        await self.stop_runs(key)
+        await self.stop_runs(key, reason="deleted")
         deleted = await self.sessions.delete(key, transcript=asked.delete_transcript)
         if deleted:
             self.events.publish_deletion(key, session.agent_id)
@@ -330,26 +360,8 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int] | None:
     return when, position
 
 
-def _split_changes(patch: Json) -> tuple[Json, Json]:
-    """The changes of columns, and those of the session's entry."""
-    columns = {name: value for name, value in patch.items() if name in ("archived", "pinned", "unread")}
-    for name, value in columns.items():
-        if not isinstance(value, bool):
-            raise RpcError(f"invalid sessions.patch params: at /{name}: must be boolean")
-    if "label" in patch:
-        label = patch["label"]
-        if label is not None and not (isinstance(label, str) and 0 < len(label) <= 512):
-            raise RpcError("invalid sessions.patch params: at /label: must be a text of 1 to 512 characters, or null")
-        columns["label"] = label
-    if "displayName" in patch:
-        columns["display_name"] = patch["displayName"] and str(patch["displayName"])[:500]
-    entry = {name: value for name, value in patch.items() if name not in NON_ENTRY_FIELDS}
-    for name, value in entry.items():
-        if len(str(value)) > MAX_ENTRY_VALUE_LENGTH:
-            raise RpcError(
-                f"invalid sessions.patch params: at /{name}: longer than {MAX_ENTRY_VALUE_LENGTH} characters"
-            )
-    return columns, entry
+def _changed(key: str, field: str) -> str:
+    return f"session {key} changed since it was read (expected{field[0].upper()}{field[1:]}); describe it and retry"
 
 
 def _session_uuid(seed: str | None) -> str:

@@ -38,13 +38,13 @@ class SessionOperations(Struct, frozen=True, kw_only=True):
 
     async def reset_session(self, key: str) -> SessionChanged:
         """Stop the session's runs, then begin a new transcript."""
-        await self.stop_runs(key)
+        await self.stop_runs(key, reason="reset")
         session = await self.sessions.reset(key)
         if session is None:
             session, _ = await self.sessions.create(new_session(key, self.roster()))
         self.events.publish_session(session, reason="reset")
         return await self.change_result(session)
 
-    async def stop_runs(self, key: str) -> None:
-        for run_id in await self.runner.abort(key):
+    async def stop_runs(self, key: str, *, reason: str) -> None:
+        for run_id in await self.runner.abort(key, reason=reason):
             await self.runner.wait(run_id, seconds=STOP_WAIT)

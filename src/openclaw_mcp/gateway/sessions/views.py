@@ -7,8 +7,10 @@ from ...core.agents import AgentRoster
 from ...core.json_values import drop_none
 from ...core.model import Json
 from ...core.sessions import Run, Session, TranscriptMessage, now_ms
+from .titles import derive_title
 
-PREVIEW_LENGTH: Final = 120  # characters of a list's titles and last messages
+PREVIEW_LENGTH: Final = 120  # characters of a list's last messages
+FIRST_MESSAGE_LAG: Final = 1  # milliseconds between a session's creation and the message that created it
 NO_PLACEMENT: Final = {"cloudPlacementSupported": False, "devicePlacementSupported": False}
 BACKGROUND_KINDS: Final = ("subagent", "cron", "hook")
 OPTIONAL_FIELDS: Final = (
@@ -24,6 +26,8 @@ OPTIONAL_FIELDS: Final = (
     ("spawnedBy", "spawned_by"),
 )
 """Fields of a session's row, and where they come from, that are left out while they are None."""
+STOP_REASONS: Final = {"reset": "restart", "deleted": "aborted"}
+"""Why a run was stopped, where clients of the protocol know another word for it."""
 INLINE_TYPES: Final = ("image", "audio", "video", "file")
 
 
@@ -64,6 +68,14 @@ class RunReply(TypedDict):
     result: NotRequired[Json]
 
 
+class StopReply(TypedDict):
+    """The answer to the message `/stop`: that of `chat.abort`."""
+
+    ok: bool
+    aborted: bool
+    runIds: list[str]
+
+
 def session_rows(
     sessions: Iterable[Session],
     roster: AgentRoster,
@@ -80,8 +92,8 @@ def session_rows(
         if agent is None:
             agent = settings[session.agent_id] = agent_settings(session.agent_id, roster)
         row = _session_fields(session, agent, active.get(session.key, ()), at)
-        if include_titles and (title := session.title or session.label) is not None:
-            row["derivedTitle"] = title[:PREVIEW_LENGTH]
+        if include_titles and (title := _title(session)) is not None:
+            row["derivedTitle"] = title
         if include_last and session.preview is not None:
             row["lastMessagePreview"] = session.preview[:PREVIEW_LENGTH]
         rows.append(cast(SessionRow, row))
@@ -101,7 +113,8 @@ def _session_fields(session: Session, agent: Json, active: Sequence[str], at: in
         "key": session.key, "sessionId": session.session_id, "agentId": session.agent_id,
         "kind": chat, "chatType": chat, "classification": kind, "isMain": kind == "main",
         "isBackground": kind in BACKGROUND_KINDS, "visibility": "shared", "sharingRole": "admin",
-        "archived": session.archived, "pinned": session.pinned, "unread": session.unread,
+        "archived": session.archived, "pinned": session.pinned, "unread": _is_unread(session),
+        "messageCount": session.message_count,
         "lifecycleRevision": session.revision, "abortedLastRun": session.status == "killed",
         "inputTokens": session.input_tokens, "outputTokens": session.output_tokens,
         "totalTokens": session.input_tokens + session.output_tokens, "totalTokensFresh": True,
@@ -124,13 +137,29 @@ def _session_fields(session: Session, agent: Json, active: Sequence[str], at: in
     return row
 
 
+def _title(session: Session) -> str | None:
+    """The name it was given, or one made of its first message."""
+    return session.label or session.display_name or (derive_title(session.title) if session.title else None)
+
+
+def _is_unread(session: Session) -> bool:
+    """Whether it was marked as unread, or someone has written in it since it was read or created."""
+    read_at = session.entry.get("lastReadAt")
+    seen = read_at if isinstance(read_at, int) else session.created_at + FIRST_MESSAGE_LAG
+    return session.unread or (session.last_interaction_at or 0) > seen
+
+
 def agent_settings(agent_id: str, roster: AgentRoster) -> Json:
     """What a session of this agent uses unless its entry names something else."""
     card = next((card for card in roster.agents if card.id == agent_id), None)
-    provider, _, model = ((card and card.model) or "demo/demo-echo").partition("/")
+    runtime = card.runtime if card else "demo"
+    own_choice = (
+        "demo/demo-echo" if runtime == "demo" else f"{runtime}/default"
+    )  # a CLI without a model chooses its own
+    provider, _, model = ((card and card.model) or own_choice).partition("/")
     return {
         "modelProvider": provider, "model": model, "modelOverrideSource": None,
-        "agentRuntime": {"id": card.runtime if card else "demo", "source": "implicit", **NO_PLACEMENT},
+        "agentRuntime": {"id": runtime, "source": "implicit", **NO_PLACEMENT},
         "runtimeSelectionLocked": False, "permissionModePending": False, "createdVia": "operator",
         "thinkingLevels": [{"id": "off", "label": "off"}], "thinkingOptions": ["off"], "thinkingDefault": "off",
         "effectiveFastMode": False, "effectiveFastModeSource": "default", "fastAutoOnSeconds": 60,
@@ -154,7 +183,15 @@ def session_defaults(roster: AgentRoster) -> Json:
     """What a new session uses."""
     chosen = agent_settings(roster.default_id, roster)
     names = ("modelProvider", "model", "agentRuntime", "thinkingLevels", "thinkingOptions", "thinkingDefault")
-    return {**{name: chosen[name] for name in names}, "contextTokens": None, "modelSelectionTarget": "session"}
+    return {
+        **{name: chosen[name] for name in names},
+        "contextTokens": _context_tokens(roster),
+        "modelSelectionTarget": "session",
+    }
+
+
+def _context_tokens(roster: AgentRoster) -> int | None:
+    return next((card.context_tokens for card in roster.agents if card.id == roster.default_id), None)
 
 
 def model_selection(agent_id: str, roster: AgentRoster) -> Json:
@@ -195,6 +232,10 @@ def message_text(message: TranscriptMessage) -> str:
 # ---- runs --------------------------------------------------------------------------------------------------------
 
 
+def stop_reason(run: Run) -> str | None:
+    return STOP_REASONS.get(run.stop_reason or "", run.stop_reason)
+
+
 def terminal_fields(run: Run) -> Json:
     """The answer of a run that succeeded, and how it came about."""
     result = run.result
@@ -210,7 +251,7 @@ def terminal_fields(run: Run) -> Json:
 
 def wait_result(run: Run) -> Json:
     """The answer of `agent.wait`."""
-    ended = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": run.stop_reason}
+    ended = {"runId": run.run_id, "endedAt": run.ended_at, "stopReason": stop_reason(run)}
     if run.started_at is not None:
         ended["startedAt"] = run.started_at
     if run.status != "ok":
@@ -223,7 +264,7 @@ def agent_result(run: Run) -> RunReply:
     result, usage = run.result, run.result.usage
     if run.status != "ok":
         failure = run.error or "aborted"
-        return {"runId": run.run_id, "status": "error", "summary": failure, "stopReason": run.stop_reason}
+        return {"runId": run.run_id, "status": "error", "summary": failure, "stopReason": stop_reason(run)}
     texts = [{"text": result.text, "mediaUrl": None}] if result.text else []
     media = [{"text": None, "mediaUrl": block.get("url"), "media": block} for block in result.media]
     meta = {

@@ -15,13 +15,17 @@ from ...config.locations import store_location
 from ...config.redaction import MASK, redact_secrets
 from ...config.roster import roster_from_config
 from ...config.rpc_methods import ConfigService, ConfigUpdate
+from ...config.schema import NO_EFFECT
 from ...core import session_keys
 from ...core.agents import AgentRoster
+from ...core.approvals import CommandQuestion
 from ...core.config.config import Config
 from ...core.errors import BadRequest
+from ...core.model import Caller
 from ...core.ports import AppDirectory
 from ...core.providers import MODEL_RUNTIMES
 from ...core.rpc import RpcModule
+from ...core.sessions import RunClaim
 from ...net.orphan_reaper import OrphanReaper
 from ...net.state_dir import audit_key
 from ...net.tasks import Tasks
@@ -30,10 +34,12 @@ from ...store.sessions import SqlSessionRepository
 from ...store.small_repositories import SqlAuditTrail, SqlConfigHistory, SqlDeviceRepository
 from ...store.store import open_store
 from ...store.subagents import SqlSubagentRepository
+from ...store.usage import SqlUsage
 from ...tools import policy_rules
 from ...tools.audit_writer import AuditQueue, AuditWriter
 from ...tools.config_policy import ConfigPolicy
 from ...tools.registry import ToolRegistry
+from ..agents.models.model_methods import ModelMethods
 from ..agents.subagents.agent_messages import AgentMessenger
 from ..agents.subagents.rpc_methods import DelegationMethods
 from ..agents.subagents.session_visibility import SessionVisibility
@@ -45,8 +51,12 @@ from ..channels.channel_types import CHANNEL_FACTORIES
 from ..cron.cron_tool import CronTool
 from ..cron.permissions import JobPermissions
 from ..cron.rpc_methods import CronMethods
+from ..nodes.approval_queue import ExecApprovalQueue
+from ..nodes.conversation_questions import ConversationQuestions
 from ..rpc.attach import AttachMethods
 from ..rpc.connections import Connections
+from ..runs.usage_methods import UsageMethods
+from .absent_subjects import AbsentSubjects
 from .app_tools import AppToolSources
 from .callers import SessionCallers
 from .channels import build_channels, run_channels
@@ -56,8 +66,10 @@ from .gateway import GatewayServer
 from .mcp_servers import McpServers
 from .model_runtimes import model_runtimes
 from .nodes import DatabasePairingStorage, open_nodes
+from .openai_runs import OpenAiRuns
+from .responses import ResponsesApi
 from .restart import InPlaceRestart
-from .runs import build_store_services
+from .runs import StoreServices, build_store_services
 from .status import SessionStatus
 
 logger = logging.getLogger(__name__)
@@ -153,6 +165,7 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
             connections=connections,
             pairing_store=DatabasePairingStorage(SqlDeviceRepository(store), folder / "pairing.json"),
             hosts=options.hosts, accepts_remote=options.accepts_remote, audit=audit_queue.write,
+            trusted_proxies=lambda: current().gateway.trusted_proxies,
             digest_key=await asyncio.to_thread(audit_key, folder),
         )  # fmt: skip
         registry.add(
@@ -161,17 +174,34 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         )
 
         # ---- runs, channels, sub-agents ----
+        async def make_run_caller(claim: RunClaim) -> Caller:
+            await config.refresh()  # the first step of a turn: it uses every change written before it began
+            return await callers.run_caller(claim)
+
         models = await enter(model_runtimes(folder, current, roster))
         grants = gateway.grants
-        clis = await enter(cli_runtimes(folder, roster, url=address, grants=grants, allowed_tools=grants.list_tools))
+
+        async def list_tools(caller: Caller) -> tuple[str, ...]:
+            further = await gateway.further_tools.list_tools(caller)
+            return (*grants.list_tools(caller), *(spec.name for spec in further))
+
+        async def stop_subagents(key: str) -> int:
+            return await supervisor.kill_children(key)
+
+        clis = await enter(cli_runtimes(folder, roster, url=address, grants=grants, list_tools=list_tools))
+        catalogue = ModelMethods(config=current, roster=roster)
         services = build_store_services(
-            store, publish, roster=roster, tools=gateway.tools, runtimes={**models, **clis},
-            make_caller=callers.run_caller, media_settings=lambda: current().media,
+            store, publish, roster=roster, tools=gateway.tools, runtimes={**models.by_name, **clis},
+            make_caller=make_run_caller, media_settings=lambda: current().media, list_models=catalogue.list_models,
+            model_problem=lambda agent, model: _model_problem(agent, model, roster(), current()),
+            stop_subagents=stop_subagents,
         )  # fmt: skip
         sessions, runs = services.sessions, services.runs
+        approval_queue = ExecApprovalQueue()
+        questions = ConversationQuestions(approval_queue)
         channels = build_channels(
             services, publish, config=config, roster=roster, folder=folder, tool_refusal=policy.refusal_reason,
-            token=options.token, factories=CHANNEL_FACTORIES,
+            token=options.token, factories=CHANNEL_FACTORIES, questions=questions,
         )  # fmt: skip
 
         def delegation_settings() -> DelegationSettings:
@@ -218,12 +248,11 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         )
         restart = InPlaceRestart(lambda: config.current, lambda: runs.is_idle, is_restart=options.is_restart)
         session_status = SessionStatus(sessions, store.location, roster)
+        openai = OpenAiRuns(runs=runs, roster=roster, has_token=gateway.access.has_token)
         completions = ChatCompletionsApi(
-            runs=runs,
-            roster=roster,
-            has_token=gateway.access.has_token,
-            is_enabled=lambda: current().gateway.http.endpoints.chat_completions.enabled,
+            openai=openai, is_enabled=lambda: current().gateway.http.endpoints.chat_completions.enabled
         )
+        responses = ResponsesApi(openai=openai, is_enabled=lambda: current().gateway.http.endpoints.responses.enabled)
         registry.add("message", channels.tool)
         registry.add("cron", CronTool(cron, sessions))
 
@@ -236,6 +265,8 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
             config.changed.connect(on_config_change),
             runs.events.connect(restart.on_run_event),
             runs.events.connect(session_status.on_run_event),
+            questions.asked.connect(lambda asked: _publish_phase(services, asked, "waiting-approval")),
+            questions.ended.connect(lambda end: _publish_phase(services, end.question, "approval-resolved")),
         ):
             stack.callback(disconnect)
 
@@ -244,20 +275,30 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         await enter(supervisor)
         await enter(services)
         await enter(config)
-        nodes = await enter(open_nodes(gateway, services.nodes, config=current))
+        nodes = await enter(
+            open_nodes(
+                gateway, services.nodes, config=current, approval_queue=approval_queue,
+                find_active_run=runs.find_active_run, is_reachable=channels.channels.reaches_owner,
+            )
+        )  # fmt: skip
         stack.callback(config.changed.connect(lambda _: nodes.refresh_all()))
         await enter(run_channels(channels.channels, config))
         await session_status.refresh()
         modules: tuple[RpcModule, ...] = (
             *(visibility.guard_methods(delegation.cascade_stops(module)) for module in services.rpc_modules),
             delegation,
-            TaskMethods(supervisor, subagents, visibility),
+            TaskMethods(supervisor, subagents, visibility, runs),
             audit,
             config,
             restart,
             session_status,
             completions,
-            AttachMethods(grants=grants, url=address, sessions=callers),
+            responses,
+            catalogue,
+            models,
+            UsageMethods(usage=SqlUsage(store), roster=roster),
+            AbsentSubjects(),
+            AttachMethods(grants=grants, url=address, sessions=callers, list_tools=list_tools),
             *channels.rpc_modules,
             cron,
         )
@@ -267,11 +308,19 @@ async def assemble_gateway(  # noqa: PLR0915  (composition: read from top to bot
         yield AssembledGateway(gateway=gateway, restart=restart, session_status=session_status)
 
 
+def _publish_phase(services: StoreServices, question: CommandQuestion, phase: str) -> None:
+    """After the event of the question itself: a client that is sent that one needs no other notice."""
+    if question.origin.run_id is not None:
+        asyncio.get_running_loop().call_soon(services.run_events.publish_phase, question.origin.run_id, phase)
+
+
 def _read_config(file: ConfigFile) -> Config:
     """Raises ConfigInvalid: an invalid config may name another store than the one that is meant."""
     snapshot = file.read()
     if not snapshot.is_valid:
         raise invalid_config_error(snapshot.issues, snapshot.path)
+    if unused := [warning["path"] for warning in file.schema.find_unused(snapshot.parsed)]:
+        logger.warning("config: %s: %s", ", ".join(unused), NO_EFFECT)
     return snapshot.config
 
 

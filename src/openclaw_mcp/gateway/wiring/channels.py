@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...config.rpc_methods import ConfigService
 from ...core.agents import AgentRoster
+from ...core.approvals import OpenQuestions
 from ...core.channel import LOCAL_CHANNEL, ChatAddress
 from ...core.claw_methods import DenialCheck
 from ...core.model import Caller
@@ -19,6 +20,7 @@ from ...store.messages import SqlInbox, SqlOutbox, SqlSenderApprovalRepository
 from ..channels.accounts import ChannelFactory
 from ..channels.action_context import ActionContexts
 from ..channels.attachments import MediaLoader
+from ..channels.inbound_rules import queue_mode
 from ..channels.local.rpc_methods import LocalMethods
 from ..channels.message_actions import MessageActions
 from ..channels.message_tool import MessageTool
@@ -39,13 +41,16 @@ class ChannelServices(Struct, frozen=True, kw_only=True):
 def build_channels(
     stores: StoreServices, publish: Publish, *, config: ConfigService, roster: Callable[[], AgentRoster], folder: Path,
     tool_refusal: DenialCheck, token: str = "", factories: Mapping[str, ChannelFactory] | None = None,
+    questions: OpenQuestions | None = None,
 ) -> ChannelServices:  # fmt: skip
     """The channels, none of them started: `run_channels` does that.
 
     `tool_refusal` is the tool policy; `factories` are channels besides `local`, by name; no file that holds the `token`
     is ever sent.
     """
-    local = LocalMethods(SqlLocalMessageRepository(stores.store), publish)
+    local = LocalMethods(
+        SqlLocalMessageRepository(stores.store), publish, queue_mode=lambda: queue_mode(config.current.config)
+    )
 
     repositories = ChannelRepositories(
         outbox=SqlOutbox(stores.store),
@@ -60,12 +65,13 @@ def build_channels(
         folder=folder / "channels",
         config=lambda: config.current.config,
         roster=roster,
-        reset_session=stores.reset_session,
+        run_command=stores.run_command,
+        questions=questions,
     )
     files = FileRules(state=folder, roster=roster, snapshot=lambda: config.current, token=token)
     actions = MessageActions(
         accounts=service.accounts, sender=service.sender, media=MediaLoader(), config=lambda: config.current.config,
-        file_access=files.access_for, tool_refusal=tool_refusal,
+        file_access=files.access_for, tool_refusal=tool_refusal, questions=service.questions,
     )  # fmt: skip
     contexts = ActionContexts(service.accounts, service.routes)
     methods = ChannelMethods(

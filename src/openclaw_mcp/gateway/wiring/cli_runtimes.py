@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,13 +32,13 @@ async def cli_runtimes(
     *,
     url: str = "",
     grants: GrantIssuer | None = None,
-    allowed_tools: Callable[[Caller], Sequence[str]] | None = None,
+    list_tools: Callable[[Caller], Awaitable[Sequence[str]]] | None = None,
 ) -> AsyncIterator[Mapping[str, AgentRuntime]]:
     """The four by name. Entering removes what a crash left; leaving ends what still runs.
 
-    Without `grants` they have none of the gateway's tools; `allowed_tools` names those of a caller.
+    Without `grants` they have none of the gateway's tools; `list_tools` names those of a caller.
     """
-    factory = _CliAgentFactory(state=state, roster=roster, url=url, grants=grants, allowed_tools=allowed_tools)
+    factory = _CliAgentFactory(state=state, roster=roster, url=url, grants=grants, list_tools=list_tools)
     await asyncio.to_thread(factory.remove_leftovers)
     try:
         yield {name: LazyRuntime(name, factory.get_agent) for name in CLI_NAMES}
@@ -53,7 +53,7 @@ class _CliAgentFactory(Struct, kw_only=True):
     roster: Callable[[], AgentRoster]
     url: str
     grants: GrantIssuer | None
-    allowed_tools: Callable[[Caller], Sequence[str]] | None
+    list_tools: Callable[[Caller], Awaitable[Sequence[str]]] | None
     context: "CliRuntimeContext | None" = None
     agents: "dict[str, CliAgent]" = field(default_factory=dict)
     closers: list[Callable[[], None]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class _CliAgentFactory(Struct, kw_only=True):
         if self.grants is not None:
             access = GatewayAccess(
                 url=self.url, grants=self.grants, server_command=_server_command(), read_effects=read_effects,
-                allowed_tools=self.allowed_tools,
+                list_tools=self.list_tools,
             )  # fmt: skip
         return CliRuntimeContext(
             state_folder=self.state, run_folders=folders,

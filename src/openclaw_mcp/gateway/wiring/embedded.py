@@ -49,7 +49,7 @@ class EmbeddedGateway:
                 store_location(self._folder, snapshot.config),
                 lambda event: None,  # nothing in this process follows the events of the wire
                 roster=lambda: roster,
-                runtimes={**models, **clis},
+                runtimes={**models.by_name, **clis},
                 media_settings=lambda: snapshot.config.media,
                 tools=await self._open_tools(snapshot.config.mcp.servers, rules),
                 make_caller=lambda claim: caller_under_rules(claim, rules),

@@ -32,6 +32,7 @@ from ..rpc.grants import RunGrants
 from ..rpc.logs import LogMethods
 from ..rpc.pairing import DevicePairing, FilePairingStorage, PairingStorage
 from ..rpc.server import RpcServer
+from .further_tools import FurtherToolMethods
 from .http_api import ANY_HOST, GatewayHttp, HttpAccess
 from .status import GatewayStatus
 
@@ -56,10 +57,12 @@ class GatewayServer:
         pairing_store: PairingStorage | None = None,
         hosts: frozenset[str] = frozenset(),
         accepts_remote: bool = False,
+        trusted_proxies: Callable[[], Sequence[str]] = tuple,
         audit: AuditSink = log_record,
         digest_key: bytes | None = None,
     ) -> None:
-        """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it."""
+        """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it.
+        `trusted_proxies`: reverse proxies whose word on the client is taken."""
         digest_key = digest_key or os.urandom(16)
         policy = ConfigPolicy(PolicyRules()) if policy is None else policy
         self.folder = folder
@@ -81,7 +84,10 @@ class GatewayServer:
         self.status = GatewayStatus(folder)
         self.pairing = DevicePairing(pairing_store or FilePairingStorage(folder / "pairing.json"))
         self.grants = RunGrants(decide=policy.decide_own_tool, record_use=GrantAudit(audit, digest_key))
-        self.access = HttpAccess(token, hosts=hosts, accepts_remote=accepts_remote, bind_session=sessions.bind)
+        self.access = HttpAccess(
+            token, hosts=hosts, accepts_remote=accepts_remote, bind_session=sessions.bind,
+            find_granted=self.grants.find_http_caller, trusted_proxies=trusted_proxies,
+        )  # fmt: skip
         self.rpc_server = RpcServer(
             Authenticator(
                 token, self.pairing, origins=hosts - {ANY_HOST}, grants=self.grants, bind_session=sessions.bind
@@ -89,13 +95,18 @@ class GatewayServer:
             self.status,
             connections=self.connections,
             refusal_reason=self.access.refusal_reason,
+            trusted_proxies=trusted_proxies,
         )
         tool_methods = ToolMethods(self.tools, sessions)
-        self.http = GatewayHttp(self.access, self.tools, tool_methods, status=self.status, connections=self.connections)
+        self.http = GatewayHttp(
+            self.access, self.tools, tool_methods, status=self.status, connections=self.connections, grants=self.grants
+        )
+        self.dispatcher.changed.connect(lambda _: self.rpc_server.announce_tools())
         self.pairing.revoked.connect(self.rpc_server.disconnect_device)
         self.rpc_server.register((RpcMethod("system-presence", READ, self._presence), *self.status.methods()))
         devices = DeviceMethods(self.pairing, self.publish, self.connections.connected_devices)
-        for module in (devices, LogMethods(folder / LOG_FILE), tool_methods):
+        self.further_tools = FurtherToolMethods(self.tools, self.dispatcher, self.registry, self.connections)
+        for module in (devices, LogMethods(folder / LOG_FILE), tool_methods, self.further_tools):
             self.add_module(module)
 
     def add_module(self, module: RpcModule) -> None:
@@ -108,7 +119,6 @@ class GatewayServer:
         """Follow these rules from now on, at every entry point."""
         self.policy.replace_rules(rules)
         self.dispatcher.refresh()
-        self.rpc_server.announce_tools()
 
     async def call_method(self, method: str, params: Json, caller: Caller) -> Any:
         """Call a method from within this process, with this caller's scopes. Raises RpcError."""

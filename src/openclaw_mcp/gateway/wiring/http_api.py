@@ -1,7 +1,7 @@
 """The gateway's HTTP: probes, metrics, `/tools/invoke`, `/mcp`, and the paths of modules."""
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ... import __version__
@@ -15,10 +15,20 @@ from ...mcp.server.http_gate import LOOPBACK_HOSTS, HttpAccessRules, HttpRefusal
 from ...mcp.server.server import McpServer, McpServerInfo
 from ...net import asgi
 from ...net.asgi import App, Receive, Scope, Send
-from ...net.gateway_client.acting_headers import read_session_address
+from ...net.forwarded_requests import (
+    ATTRIBUTION_MESSAGE,
+    ATTRIBUTION_REQUIRED,
+    FORWARDED_FOR,
+    client_address,
+    is_forwarded,
+)
+from ...net.gateway_client.acting_headers import is_grant_token, read_session_address
 from ...net.metrics import Metric, format_metrics
+from ...net.peers import is_loopback
 from ...tools.rpc_methods import ToolMethods, error_kind, invoke, operator_caller
 from ..rpc.connections import Connections
+from ..rpc.grants import RunGrants
+from .granted_calls import GrantedToolbox
 from .process_stats import host_names, resident_memory
 from .status import GatewayStatus
 
@@ -27,6 +37,7 @@ CHANNEL_HOOKS_PREFIX: Final = "/channels/"
 """Both are served under any Host: to load balancers, who learn nothing more, and to services that authenticate to
 their channel. Every other path is served only under the gateway's own names."""
 ANY_HOST: Final = "*"
+GRANT_MISUSED: Final = "a run's token is only for programs of the gateway's own machine"
 
 
 @runtime_checkable
@@ -39,10 +50,17 @@ class RouteProvider(Protocol):
 class HttpAccess:
     """Who may use the gateway over HTTP: by Host and Origin, then by the shared token."""
 
-    def __init__(self, token: str, *, hosts: frozenset[str], accepts_remote: bool, bind_session: BindSession) -> None:
-        """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it."""
+    def __init__(
+        self, token: str, *, hosts: frozenset[str], accepts_remote: bool, bind_session: BindSession,
+        find_granted: Callable[[str], Caller | None] = lambda token: None,
+        trusted_proxies: Callable[[], Sequence[str]] = tuple,
+    ) -> None:  # fmt: skip
+        """`hosts`: names the gateway has, beside this machine's own. `accepts_remote`: other machines reach it.
+        `find_granted`: who calls `/mcp` with a grant's token. `trusted_proxies`: whose word on the client is taken."""
         self._token = token.encode()
         self._bind_session = bind_session
+        self._find_granted = find_granted
+        self._trusted_proxies = trusted_proxies
         known = LOOPBACK_HOSTS | hosts | (host_names() if accepts_remote else frozenset())
         self.rules = HttpAccessRules(
             identify=self._identify,
@@ -54,6 +72,8 @@ class HttpAccess:
 
     def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Why a request from there is refused before it is read; None if it is not."""
+        if not self.is_attributed(client, headers):
+            return ATTRIBUTION_MESSAGE
         scope: Scope = {"client": client, "headers": headers}
         try:
             self.rules.check_source(scope, asgi.read_headers(scope))
@@ -61,20 +81,36 @@ class HttpAccess:
             return f"{refusal.reason}: ask for this machine by its own name, or name it in OPENCLAW_GATEWAY_HOSTS"
         return None
 
+    def is_attributed(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Whether it is known whose request it is: one passed on by a proxy that is not trusted is no one's."""
+        values = [value.decode("latin-1") for name, value in headers if name == FORWARDED_FOR.encode()]
+        forwarded = is_forwarded(name.decode("latin-1") for name, _ in headers)
+        peer = str(client[0]) if client else ""
+        found = client_address(peer, forwarded=forwarded, forwarded_for=values, trusted=self._trusted_proxies())
+        return found is not None
+
+    def is_misused_grant(self, client: Any, headers: Mapping[str, str]) -> bool:
+        """Whether a request from elsewhere carries a run's grant: those are for programs of this machine, as on the
+        WebSocket."""
+        is_local = bool(client) and is_loopback(str(client[0])) and not is_forwarded(headers)
+        return is_grant_token(_bearer_token(headers)) and not is_local
+
     def has_token(self, headers: Mapping[str, str]) -> bool:
         """Whether a request carries the shared token."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+        return hmac.compare_digest(_bearer_token(headers).encode(), self._token)
 
     async def bind_session(self, caller: Caller, headers: Mapping[str, str]) -> Caller:
-        """The caller in the session that its headers name; that session's rules apply then."""
+        """The caller in the session that its headers name; that session's rules apply then. A grant names its own."""
         address = read_session_address({name: (value,) for name, value in headers.items()})
-        return caller if address is None else await self._bind_session(caller, address)
+        return caller if address is None or caller.grant is not None else await self._bind_session(caller, address)
 
     def _identify(self, headers: Mapping[str, str]) -> Caller:
-        if not self.has_token(headers):
-            raise Unauthorized("the gateway's token is needed: Authorization: Bearer TOKEN")
-        return operator_caller("gateway-token", entry_point="mcp")
+        if self.has_token(headers):
+            return operator_caller("gateway-token", entry_point="mcp")
+        granted = self._find_granted(_bearer_token(headers))
+        if granted is None:
+            raise Unauthorized("the gateway's token is needed, or a grant's: Authorization: Bearer TOKEN")
+        return granted
 
 
 class GatewayHttp:
@@ -88,6 +124,7 @@ class GatewayHttp:
         *,
         status: GatewayStatus,
         connections: Connections,
+        grants: RunGrants,
     ) -> None:
         self._access = access
         self._tools = tools
@@ -95,7 +132,7 @@ class GatewayHttp:
         self._status = status
         self._connections = connections
         info = McpServerInfo(name="openclaw", version=__version__, title="OpenClaw gateway")
-        self._mcp = McpHttp(McpServer(info, tools), access_rules=access.rules)
+        self._mcp = McpHttp(McpServer(info, GrantedToolbox(tools, grants)), access_rules=access.rules)
         self.exact_routes: dict[str, App] = {
             "/health": self._liveness,
             "/healthz": self._liveness,
@@ -120,9 +157,15 @@ class GatewayHttp:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        # The MCP endpoint checks the same rules itself.
-        if path != "/mcp" and path not in PROBE_PATHS and not path.startswith(CHANNEL_HOOKS_PREFIX):
-            refusal = self._access.refusal_reason(scope.get("client"), scope["headers"])
+        if path not in PROBE_PATHS and not path.startswith(CHANNEL_HOOKS_PREFIX):
+            client, headers = scope.get("client"), scope["headers"]
+            if not self._access.is_attributed(client, headers):
+                await _send_error(send, 403, ATTRIBUTION_REQUIRED, ATTRIBUTION_MESSAGE)
+                return
+            # The MCP endpoint checks the other rules itself.
+            refusal = None if path == "/mcp" else self._access.refusal_reason(client, headers)
+            if self._access.is_misused_grant(client, asgi.read_headers(scope)):
+                refusal = GRANT_MISUSED
             if refusal is not None:
                 await _send_error(send, 403, "forbidden", refusal)
                 return
@@ -190,6 +233,11 @@ class GatewayHttp:
             kind = error_kind(exc)
             status = {"not_found": 404, "invalid_request": 400, "forbidden": 403}.get(kind, 500)
             return status, {"ok": False, **_error_body(kind, str(exc))}
+
+
+def _bearer_token(headers: Mapping[str, str]) -> str:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 async def _send_error(send: Send, status: int, kind: str, message: str) -> None:

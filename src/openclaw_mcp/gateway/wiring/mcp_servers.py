@@ -1,8 +1,7 @@
 """The MCP servers of the config as sources of the tool registry. None is started here."""
 
-import asyncio
 import logging
-from typing import Self
+from typing import Final, Self
 
 from ...core.model import Json
 from ...mcp.client.server import PooledMcpServer
@@ -11,6 +10,8 @@ from ...net.tasks import Tasks
 from ...tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
+
+END_WAIT: Final = 10.0  # seconds servers that were left out have to end when the gateway itself does
 
 
 class McpServers:
@@ -21,31 +22,25 @@ class McpServers:
         self._registry = registry
         self._registered: dict[str, PooledMcpServer] = {}
         self._entries = entries
-        self._changed = asyncio.Event()
         self._tasks = Tasks("mcp servers")
         self._sync_registry()
 
     async def __aenter__(self) -> Self:
-        self._tasks.loop(self._follow, name="config change", on_failure="restart")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._tasks.finish(END_WAIT)
         await self._tasks.aclose()
         await self.pool.aclose()
 
     def update(self, entries: Json) -> None:
-        """Change to these servers, one change after the other; only the last entries count."""
-        if entries != self._entries:
-            self._entries = entries
-            self._changed.set()
-
-    async def _follow(self) -> None:
-        await self._changed.wait()
-        self._changed.clear()
-        try:
-            await self.pool.reconfigure(self._entries)
-        finally:  # also when a server that was dropped could not be ended: the pool itself has changed
-            self._sync_registry()
+        """Change to these servers: calls use them when this returns. Those that are left out end in the background."""
+        if entries == self._entries:
+            return
+        self._entries = entries
+        ending = self.pool.reconfigure(entries)
+        self._sync_registry()
+        self._tasks.spawn(ending, name="ending the servers that are left out")
 
     def _sync_registry(self) -> None:
         for name, problem in self.pool.errors.items():

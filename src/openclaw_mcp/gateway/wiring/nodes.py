@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from ...core.approvals import QuestionOrigin
 from ...core.config.config import Config
 from ...core.model import Json
 from ...core.repositories import PairingRepository
@@ -15,7 +16,7 @@ from ...net.files import StateBroken
 from ...protocol.mcp_results import read_result
 from ..nodes import permissions
 from ..nodes.approval_methods import ExecApprovals
-from ..nodes.approval_queue import SHARED_TOKEN, device_credential
+from ..nodes.approval_queue import SHARED_TOKEN, ExecApprovalQueue, device_credential
 from ..nodes.exec_rules import ExecApprovalsMethods
 from ..nodes.registry import NodeRegistry
 from ..nodes.reports import NodeReports
@@ -73,9 +74,18 @@ class DatabasePairingStorage:
 
 @asynccontextmanager
 async def open_nodes(
-    gateway: GatewayServer, repository: PairingRepository, *, config: Callable[[], Config]
+    gateway: GatewayServer,
+    repository: PairingRepository,
+    *,
+    config: Callable[[], Config],
+    approval_queue: ExecApprovalQueue | None = None,
+    is_reachable: Callable[[QuestionOrigin], bool] = lambda _: False,
+    find_active_run: Callable[[str], str | None] = lambda _: None,
 ) -> AsyncIterator[NodeToolSources]:
-    """Nodes connect, are approved, called and listed while the block runs. Open it before the gateway serves."""
+    """Nodes connect, are approved, called and listed while the block runs. Open it before the gateway serves.
+
+    `is_reachable`: whether the owner is asked in a question's conversation; `find_active_run`: by session.
+    """
     peers = _Peers(gateway)
     async with NodeRegistry(
         repository, deny_patterns=lambda: permissions.read_deny_patterns(config().gateway.nodes)
@@ -83,11 +93,13 @@ async def open_nodes(
         reports = NodeReports(registry, gateway.publish)
         nodes = NodeService(
             registry, reports, gateway.publish, unpair=lambda node_id: _unpair(gateway.pairing, node_id),
-            credentials=peers.credentials,
+            credentials=peers.credentials, find_active_run=find_active_run,
         )  # fmt: skip
+        queue = ExecApprovalQueue() if approval_queue is None else approval_queue
         approvals = ExecApprovals(
             gateway.publish, count_reviewers=peers.count_reviewers, credentials=peers.credentials,
-            is_silent=peers.is_silent_operator, callers_of=nodes.callers,
+            is_silent=peers.is_silent_operator, callers_of=nodes.callers, queue=queue, is_reachable=is_reachable,
+            find_origin=nodes.find_origin, node_name=nodes.node_name,
         )  # fmt: skip
         sources = NodeToolSources(
             nodes, add_source=gateway.registry.add, remove_source=gateway.registry.remove,
@@ -112,6 +124,7 @@ async def open_nodes(
             gateway.connections.connected.connect(on_connect),
             gateway.connections.disconnected.connect(on_disconnect),
             gateway.pairing.revoked.connect(on_revocation),
+            nodes.call_ended.connect(queue.on_invocation_end),
         ]
         for module in (nodes, reports, approvals, ExecApprovalsMethods(gateway.folder, nodes)):
             gateway.add_module(module)

@@ -1,9 +1,9 @@
 """Figures of this process and machine: memory, processor time, the event loop's delay."""
 
 import asyncio
+import contextlib
 import os
 import platform
-import resource
 import shutil
 import socket
 import sys
@@ -17,7 +17,6 @@ from ...core.model import Json
 SAMPLE_INTERVAL: Final = 5.0  # seconds between samples of the loop; an idle gateway should stay idle
 MAX_SAMPLES: Final = 24
 DEGRADED_DELAY: Final = 1.0  # seconds of delay that make the loop count as degraded
-PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class EventLoopMonitor:
@@ -49,26 +48,28 @@ class EventLoopMonitor:
 
 def resident_memory() -> int:
     """Bytes of memory this process uses."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_SIZE
-    except (OSError, IndexError, ValueError):
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return used if sys.platform == "darwin" else used * 1024
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import psutil  # here for start-up and idle memory: on Linux it is not needed
+
+    return int(psutil.Process().memory_info().rss)
 
 
 def machine_info(folder: Path) -> Json:
     """The part of `system.info` on the machine."""
     system, release = platform.system(), platform.release()
     disk = shutil.disk_usage(folder)
-    pages = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
-    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE_SIZE if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
+    import psutil  # here for start-up and idle memory: only this method needs it
+
+    memory = psutil.virtual_memory()
     return {
         "machineName": socket.gethostname(), "hostname": socket.gethostname(), "pid": os.getpid(),
         "platform": sys.platform, "release": release, "osLabel": f"{system} {release}",
         "arch": {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
         "nodeVersion": f"python {platform.python_version()}",
-        "cpuCount": os.cpu_count() or 1, "loadAverage": list(os.getloadavg()),
-        "memoryTotalBytes": pages, "memoryFreeBytes": free,
+        "cpuCount": os.cpu_count() or 1, "loadAverage": list(psutil.getloadavg()),
+        "memoryTotalBytes": memory.total, "memoryFreeBytes": memory.free,
         "disks": [{"path": str(folder), "totalBytes": disk.total, "availableBytes": disk.free}],
         "diskTotalBytes": disk.total, "diskAvailableBytes": disk.free, "diskPath": str(folder),
     }  # fmt: skip

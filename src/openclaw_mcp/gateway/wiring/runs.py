@@ -1,6 +1,6 @@
 """Opens the store and builds the services that use it: sessions, runs, their methods and events."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Self
 
@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...core.agents import AgentRoster
+from ...core.chat_commands import CommandRunner
 from ...core.config.tools import MediaSettings
 from ...core.model import Caller
 from ...core.owner import is_owner
@@ -25,8 +26,10 @@ from ..agents.demo import DemoAgent
 from ..agents.missing import UnconfiguredRuntime
 from ..runs.runs import LocalRunExecutor
 from ..sessions.chat_methods import ChatMethods
+from ..sessions.command_runner import ChatCommandRunner, ModelCheck, StopSubagents
 from ..sessions.run_events import RunEventPublisher
 from ..sessions.session_methods import SessionMethods
+from ..sessions.startup_methods import StartupMethods
 
 
 class StoreServices(Struct, frozen=True, kw_only=True):
@@ -37,8 +40,8 @@ class StoreServices(Struct, frozen=True, kw_only=True):
     runs: LocalRunExecutor
     nodes: SqlNodeRepository
     rpc_modules: tuple[RpcModule, ...]
-    reset_session: Callable[[str], Awaitable[object]]
-    """Start a session's conversation again."""
+    run_command: CommandRunner
+    """Runs a chat command in a session."""
     run_events: RunEventPublisher
 
     async def __aenter__(self) -> Self:
@@ -59,6 +62,11 @@ RunScope = Callable[["StoreServices"], AbstractAsyncContextManager[object]]
 async def agent_caller(claim: RunClaim) -> Caller:
     """The caller of a run where there are no policy rules."""
     return caller_for_session(claim.session, claim.run.options)
+
+
+async def no_subagents(key: str) -> int:
+    """Where no session starts any: none is running."""
+    return 0
 
 
 async def caller_under_rules(claim: RunClaim, rules: PolicyRules) -> Caller:
@@ -132,11 +140,15 @@ def build_store_services(
     tools: Toolbox | None = None,
     make_caller: Callable[[RunClaim], Awaitable[Caller]] = agent_caller,
     media_settings: Callable[[], MediaSettings] = MediaSettings,
+    list_models: Callable[[str], Sequence[Any]] = lambda agent_id: (),
+    model_problem: ModelCheck = lambda agent, model: None,
+    stop_subagents: StopSubagents = no_subagents,
 ) -> StoreServices:
     """The services on an open store. No run begins before they are entered.
 
     `runtimes`, by name, may grow while this lasts; `demo` is always there. `media_settings` reads the config's
-    `tools.media`.
+    `tools.media`; `list_models` are the models of an agent, as clients list them; `model_problem` says why an agent
+    can't work with a model; `stop_subagents` ends those of a session.
     """
     known: Mapping[str, AgentRuntime] = {} if runtimes is None else runtimes
     demo = DemoAgent()
@@ -159,13 +171,23 @@ def build_store_services(
     )  # fmt: skip
     run_events = RunEventPublisher(publish, roster)
     runs.events.connect(run_events.on_run_event)
-    chat_methods = ChatMethods(sessions=sessions, runner=runs, events=run_events, roster=roster, publish=publish)
+    commands = ChatCommandRunner(
+        sessions=sessions, runner=runs, events=run_events, roster=roster, model_problem=model_problem,
+        stop_subagents=stop_subagents,
+    )  # fmt: skip
+    chat_methods = ChatMethods(
+        sessions=sessions, runner=runs, events=run_events, roster=roster, publish=publish, run_command=commands.run
+    )
     session_methods = SessionMethods(
         sessions=sessions, runner=runs, events=run_events, roster=roster, path=store.location,
         idempotency=SqlIdempotencyRepository(store), send=chat_methods.send,
     )  # fmt: skip
+    startup_methods = StartupMethods(
+        sessions=sessions, runner=runs, events=run_events, roster=roster, history=chat_methods.history,
+        list_models=list_models,
+    )  # fmt: skip
     return StoreServices(
         store=store, sessions=sessions, runs=runs, nodes=SqlNodeRepository(store),
-        rpc_modules=(session_methods, chat_methods), reset_session=session_methods.reset_session,
+        rpc_modules=(session_methods, chat_methods, startup_methods), run_command=commands.run,
         run_events=run_events,
     )  # fmt: skip

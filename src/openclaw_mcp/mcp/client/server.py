@@ -12,7 +12,7 @@ from ...core.errors import OpenClawError, ToolNotFound, ToolUnavailable
 from ...core.model import ToolCall, ToolResult, ToolSpec
 from ...core.signal import Signal
 from ...net.orphan_reaper import OrphanReaper
-from ...net.tasks import Tasks, run_all
+from ...net.tasks import Tasks, is_cancelling, run_all
 from .client import McpClient, ProbeKilledServer
 from .entry import Era, ServerEntry, ServerProgram
 from .http import McpHttpTransport
@@ -29,11 +29,49 @@ RESTART_WAIT: Final = 5.0  # seconds a call waits for the next start; when that 
 STABLE_AFTER: Final = 30.0  # seconds a server must have run for its earlier failures not to count any more
 
 
+class _CallInProgress:
+    """`with _CallInProgress(calls) as call:` ends as soon as `call.end(reason)` is called, without an exception.
+
+    Nests as `asyncio.timeout` does: a cancellation from elsewhere passes through.
+    """
+
+    __slots__ = ("_calls", "_cancelling", "_task", "end_reason")
+
+    def __init__(self, calls: "set[_CallInProgress]") -> None:
+        self._calls = calls
+        self.end_reason = ""
+
+    def __enter__(self) -> "_CallInProgress":
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._calls.add(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> bool:
+        self._calls.discard(self)
+        if not self.end_reason:
+            return False
+        return self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
+
+    def end(self, reason: str) -> None:
+        self.end_reason = reason
+        self._calls.discard(self)
+        self._task.cancel()
+
+
 class PooledMcpServer:
     """A `ToolSource`. `start` starts it; so does a call. Its tools stay known while it is down."""
 
-    def __init__(self, entry: ServerEntry, *, prefix: str, reaper: OrphanReaper) -> None:
+    def __init__(
+        self, entry: ServerEntry, *, prefix: str, reaper: OrphanReaper, predecessor: "PooledMcpServer | None" = None
+    ) -> None:
+        """`predecessor`: the server of this name before a change of its entry; it ends before this one starts."""
         self.entry = entry
+        self.ended = asyncio.Event()
+        """Set once `aclose` is done."""
+        self._predecessor = predecessor
         self.changed: Signal[None] = Signal()
         self.prefix = prefix
         self._reaper = reaper
@@ -46,7 +84,8 @@ class PooledMcpServer:
         self._era: Era = entry.era
         self._specs: Sequence[ToolSpec] = ()
         self._own_names: dict[str, str] = {}
-        self._closed = False
+        self._end_reason: str | None = None
+        self._calls: set[_CallInProgress] = set()
         self._tasks = Tasks(f"MCP server {entry.name}")
         self._retired: set[McpClient] = set()
         """Connections given up, kept for the calls still under way on them."""
@@ -57,14 +96,17 @@ class PooledMcpServer:
         return self._specs
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """Raises ToolError; what the server itself calls a failure is a result."""
-        client = await self._ensure_client()
-        try:
-            return await self._call(client, call)
-        except SessionLost:
-            # Nothing was begun there, so nothing is done twice. Others may be about to learn the same.
-            self._retire_client(client)
-            return await self._call(await self._ensure_client(), call)
+        """Raises ToolError, at once when the server is ended meanwhile; what the server itself calls a failure is a
+        result."""
+        with _CallInProgress(self._calls) as in_progress:
+            client = await self._ensure_client()
+            try:
+                return await self._call(client, call)
+            except SessionLost:
+                # Nothing was begun there, so nothing is done twice. Others may be about to learn the same.
+                self._retire_client(client)
+                return await self._call(await self._ensure_client(), call)
+        raise ToolUnavailable(in_progress.end_reason)
 
     async def _call(self, client: McpClient, call: ToolCall) -> ToolResult:
         name = self._own_names.get(call.name)
@@ -91,16 +133,26 @@ class PooledMcpServer:
         """It failed, or would not start, and is not tried again before a while has passed."""
         return self._retry_at > asyncio.get_running_loop().time()
 
-    async def aclose(self) -> None:
-        self._closed = True
-        retired = list(self._retired)
-        await self._tasks.aclose()
-        await run_all(client.aclose() for client in (*retired, self._client) if client is not None)
-        self._client = None
+    async def aclose(self, reason: str = "was stopped") -> None:
+        """End the server. Calls under way end first, at once, with the `reason`."""
+        self._end_reason = f"{self.entry.name} {reason}"
+        if self._calls:
+            logger.info(
+                "MCP server %s %s, calls under way end with that: %d", self.entry.name, reason, len(self._calls)
+            )
+        for call in list(self._calls):
+            call.end(self._end_reason)
+        try:
+            retired = list(self._retired)
+            await self._tasks.aclose()
+            await run_all(client.aclose() for client in (*retired, self._client) if client is not None)
+            self._client = None
+        finally:
+            self.ended.set()
 
     async def _ensure_client(self) -> McpClient:
-        if self._closed:
-            raise ToolUnavailable(f"{self.entry.name} was stopped")
+        if self._end_reason is not None:
+            raise ToolUnavailable(self._end_reason)
         client = self._client
         if client is not None:
             if client.close_reason is None:
@@ -110,7 +162,14 @@ class PooledMcpServer:
             self._open_task = self._tasks.spawn(self._open_after_backoff(), name="opening", on_failure="raise")
             self._open_task.add_done_callback(self._clear_open_task)
         # Shielded: a caller that gives up does not take the server from the others.
-        return await asyncio.shield(self._open_task)
+        opening = self._open_task
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled() and not is_cancelling():
+                reason = self._end_reason or f"{self.entry.name} was stopped while it started"
+                raise ToolUnavailable(reason) from None
+            raise
 
     def _clear_open_task(self, task: "asyncio.Task[McpClient]") -> None:
         self._open_task = None
@@ -119,6 +178,9 @@ class PooledMcpServer:
 
     async def _open_after_backoff(self) -> McpClient:
         loop = asyncio.get_running_loop()
+        if self._predecessor is not None:
+            await self._predecessor.ended.wait()
+            self._predecessor = None
         wait = self._retry_at - loop.time()
         if wait > RESTART_WAIT:
             raise ToolUnavailable(f"{self._reason}; it is tried again in {wait:.0f} s")
@@ -180,7 +242,9 @@ class PooledMcpServer:
         await client.aclose()
 
     def _handle_loss(self, reason: str) -> None:
-        if self._client is not None and not self._closed:  # a failure while opening is reported by what opens it
+        if (
+            self._client is not None and self._end_reason is None
+        ):  # a failure while opening is reported by what opens it
             self._back_off(f"{self.entry.name} is gone: {reason}")
 
     def _back_off(self, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from ...core.errors import OpenClawError
@@ -15,6 +15,9 @@ from .server import PooledMcpServer
 logger = logging.getLogger(__name__)
 
 START_WAIT: Final = 30.0  # seconds a run waits for its servers before it begins without those that are late
+
+REMOVED: Final = "was removed from mcp.servers"
+CHANGED: Final = "was changed in mcp.servers; call it again"
 
 SOURCE_PREFIX: Final = "mcp/"
 """Sources of the registry that are servers of the pool are called `mcp/<name>`; policy can name them so."""
@@ -30,9 +33,14 @@ class McpServerPool:
         self._servers: dict[str, PooledMcpServer] = {}
         self._load_servers(servers, environ)
 
-    async def reconfigure(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
-        """Change to another config: servers named as before run on, others end or are added. `sources` is new then."""
-        await run_all(server.aclose() for server in self._load_servers(servers, environ))
+    def reconfigure(
+        self, servers: Mapping[str, Any], environ: Mapping[str, str] | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Change to another config: servers named as before run on, others end or are added. `sources` is new when this
+        returns; what it returns ends the servers that are not on the new list as they were, and must be awaited."""
+        ending = self._load_servers(servers, environ)
+        reasons = {server: CHANGED if server.entry.name in servers else REMOVED for server in ending}
+        return run_all(server.aclose(reason) for server, reason in reasons.items())
 
     def _load_servers(self, servers: Mapping[str, Any], environ: Mapping[str, str] | None) -> list[PooledMcpServer]:
         """The servers that are not on the new list as they were."""
@@ -46,7 +54,9 @@ class McpServerPool:
             if old is not None and old.entry == entry and old.prefix == prefixes[name]:
                 self._servers[name] = before.pop(name)
             else:
-                self._servers[name] = PooledMcpServer(entry, prefix=prefixes[name], reaper=self._reaper)
+                self._servers[name] = PooledMcpServer(
+                    entry, prefix=prefixes[name], reaper=self._reaper, predecessor=old
+                )
         return list(before.values())
 
     def _read_entry(self, name: str, value: Any, environ: Mapping[str, str] | None) -> ServerEntry | None:

@@ -3,8 +3,8 @@
 from ..server.boot import FirstReplies
 
 FIRST_REPLIES = FirstReplies(
-    initialize='{"protocolVersion":"@VERSION@","capabilities":{"logging":{},"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}},"serverInfo":{"name":"openclaw-node","version":"0.1.0","title":"OpenClaw node"},"instructions":"These tools act on the machine this server runs on. Commands, the camera and screen recordings may need its person\'s approval; a refusal says how to get it."}',
-    discover='{"supportedVersions":["2026-07-28"],"capabilities":{"logging":{},"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"extensions":{"io.modelcontextprotocol/tasks":{}}},"instructions":"These tools act on the machine this server runs on. Commands, the camera and screen recordings may need its person\'s approval; a refusal says how to get it.","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"openclaw-node","version":"0.1.0","title":"OpenClaw node"}}}',
+    initialize='{"protocolVersion":"@VERSION@","capabilities":{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}},"serverInfo":{"name":"openclaw-node","version":"0.1.0","title":"OpenClaw node"},"instructions":"These tools act on the machine this server runs on. Commands, the camera and screen recordings may need its person\'s approval; a refusal says how to get it."}',
+    discover='{"supportedVersions":["2026-07-28"],"capabilities":{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"extensions":{"io.modelcontextprotocol/tasks":{}}},"instructions":"These tools act on the machine this server runs on. Commands, the camera and screen recordings may need its person\'s approval; a refusal says how to get it.","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"openclaw-node","version":"0.1.0","title":"OpenClaw node"}}}',
     tools=None,
     stateless_tools=None,
 )

@@ -1,15 +1,17 @@
 """One request being answered: its caller, its envelope, and the way back to its client."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from ...core.errors import CannotAsk, InputRequired, ToolError, ToolUnavailable
+from ...core.errors import CannotAsk, InputRequired, OpenClawError, ToolError, ToolUnavailable
 from ...core.model import Caller, InputRequest, Json
 from ...core.ports import LogLevel
+from ...net.tasks import finish
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError, JsonRpcRequest
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from .request_state import CallAnswers
 
 ANSWER_TIMEOUT: Final = 600.0  # a person may be slow to answer a question; the tool's own deadline still counts
+CANCEL_TIMEOUT: Final = 1.0  # seconds a client gets to read that a question is no longer asked
 MAX_QUESTIONS: Final = 64  # questions of ours a client may leave unanswered at once
 
 WriteMessage = Callable[[bytes], Awaitable[None]]
@@ -52,6 +55,12 @@ class Peer:
             await write(jsonrpc.encode_request(id, question.method, _legacy_params(question)))
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await answer
+        except asyncio.CancelledError:
+            # The question is no longer asked: the client need not show it any more.
+            await finish(
+                _write_briefly(write, jsonrpc.encode_notification("notifications/cancelled", {"requestId": id}))
+            )
+            raise
         except TimeoutError:
             raise ToolUnavailable(f"The client did not answer {question.method} within {ANSWER_TIMEOUT:g} s") from None
         finally:
@@ -71,6 +80,13 @@ class Peer:
         message = response.error.get("message") if type(response.error) is dict else None
         reason = message if type(message) is str else "no result"
         answer.set_exception(ToolError(f"The client refused the question: {reason[:300]}"))
+
+
+async def _write_briefly(write: WriteMessage, message: bytes) -> None:
+    """A client that does not read, or has gone, holds nothing up."""
+    with contextlib.suppress(OpenClawError, OSError, TimeoutError):
+        async with asyncio.timeout(CANCEL_TIMEOUT):
+            await write(message)
 
 
 class QuestionsPending(InputRequired):
@@ -151,6 +167,10 @@ class Exchange:
         if not self.envelope.stateless and not self.peer.accepts_requests:
             return False
         return self.envelope.capabilities.can_ask(capability, mode)
+
+    @property
+    def asks_within_call(self) -> bool:
+        return not self.envelope.stateless
 
     def require_capabilities(self, questions: Mapping[str, InputRequest]) -> None:
         """Raise CannotAsk unless the client can be asked all of this."""

@@ -20,6 +20,7 @@ from .http_request import (
     find_version_error,
     is_stateless,
     read_headers,
+    refuse_unknown_version,
     send_refusal,
     send_text,
 )
@@ -80,6 +81,7 @@ class McpHttp:
         if method == "GET" and self._probe_text is not None and "text/event-stream" not in headers.get("accept", ""):
             await send_text(send, self._probe_text)
             return
+        refuse_unknown_version(headers)
         if self._sessions is None or method not in ("GET", "DELETE") or is_stateless(headers):
             raise HttpRefusal(405, "POST only", _ALLOW_POST)
         await self._sessions.serve(method, headers, caller, receive, send)

@@ -165,10 +165,11 @@ class SingleRequestServer:
                 return
             exchange = Exchange(message, envelope, caller, peer=_NO_PEER, write=reply.write, headers=headers)
             await self._answer(server, exchange, reply)
-        elif isinstance(message, JsonRpcResponse):
+            return
+        refuse_unknown_version(headers)
+        if isinstance(message, JsonRpcResponse):
             raise HttpRefusal(400, "the stateless era has no responses from clients")
-        else:
-            await asgi.send_status(reply.send, 202)
+        await asgi.send_status(reply.send, 202)
 
     async def serve_handshake(
         self, server: McpServer, request: JsonRpcRequest, headers: HeaderMap, caller: Caller, reply: HttpReply
@@ -253,6 +254,13 @@ _NO_PEER: Final = Peer()
 """The stateless era keeps no peer."""
 
 
+def refuse_unknown_version(headers: HeaderMap) -> None:
+    """Raises HttpRefusal, naming the versions that can be used, when the header has none of them."""
+    version = headers.get("mcp-protocol-version")
+    if version is not None and version not in mcp.ALL_VERSIONS:
+        raise HttpRefusal(400, f"MCP-Protocol-Version must be one of {', '.join(mcp.ALL_VERSIONS)}")
+
+
 def is_stateless(headers: HeaderMap) -> bool:
     version = headers.get("mcp-protocol-version")
     return version is not None and version not in mcp.HANDSHAKE_VERSIONS
@@ -262,6 +270,10 @@ def _check_envelope(headers: HeaderMap, repeated_header: str | None, request: Js
     """The request's envelope, once its headers agree with its body. Raises JsonRpcError."""
     if repeated_header is not None:
         raise JsonRpcError(mcp.HEADER_MISMATCH, f"The {repeated_header} header appears more than once")
+    version = headers["mcp-protocol-version"]
+    if version not in mcp.STATELESS_VERSIONS and not mcp.is_stateless(request):
+        # A client of any era with a version we do not know: it has not sent the other headers of the stateless era.
+        raise mcp.unsupported_version_error(version, mcp.ALL_VERSIONS)
     header_params.check_headers(headers, request)
     return mcp.stateless_envelope(request)
 

@@ -7,6 +7,7 @@ that is the largest cost there is.
 import asyncio
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -32,7 +33,7 @@ class StdinReader:
         except (OSError, NotImplementedError):  # a regular file, or a platform whose loop has no such thing
             threading.Thread(target=self._read_forever, daemon=True).start()
             return
-        os.set_blocking(STDIN, False)
+        _set_blocking(STDIN, False)
         self._watched = True
 
     def pause(self) -> None:
@@ -47,7 +48,7 @@ class StdinReader:
         if self._watched:
             self._watched = False
             self._loop.remove_reader(STDIN)
-            os.set_blocking(STDIN, True)  # it may be a terminal, and then it is the shell's too
+            _set_blocking(STDIN, True)  # it may be a terminal, and then it is the shell's too
 
     def _read(self) -> None:
         try:
@@ -84,12 +85,12 @@ class DescriptorWriter:
         self._broken = False
         self._empty = asyncio.Event()
         self._empty.set()
-        os.set_blocking(descriptor, False)
+        _set_blocking(descriptor, False)
 
     @property
     def is_closed(self) -> bool:
         """Whether the other end is closed, so that nothing we write can be read."""
-        if not self._broken and hasattr(select, "poll"):
+        if not self._broken and sys.platform != "win32":
             poll = select.poll()
             poll.register(self._descriptor, 0)
             self._broken = any(event & select.POLLERR for _, event in poll.poll(0))
@@ -116,7 +117,7 @@ class DescriptorWriter:
                 await self._empty.wait()
         except TimeoutError:
             self._loop.remove_writer(self._descriptor)
-        os.set_blocking(self._descriptor, True)
+        _set_blocking(self._descriptor, True)
 
     def _write_some(self, data: bytes | bytearray) -> int:
         try:
@@ -143,3 +144,9 @@ class DescriptorWriter:
         if not self._paused and len(self._waiting) > MAX_UNREAD:
             self._paused = True
             self._pause()
+
+
+def _set_blocking(descriptor: int, blocking: bool) -> None:
+    """Windows has no such mode for pipes: there a write waits for a client that does not read."""
+    if sys.platform != "win32":
+        os.set_blocking(descriptor, blocking)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ...core import model
-from ...core.errors import PromptNotFound, ResourceNotFound
+from ...core.errors import PromptArguments, PromptNotFound, ResourceNotFound
 from ...core.ports import Completer, PromptProvider, ResourceProvider
 from ...protocol import jsonrpc, mcp
 from ...protocol.jsonrpc import JsonRpcError
@@ -62,7 +62,7 @@ class PromptMethods:
         call = model.PromptCall(caller=exchange.caller, name=name, arguments=arguments, context=exchange)
         try:
             prompt = await self._provider.get(call)
-        except PromptNotFound as exc:
+        except (PromptNotFound, PromptArguments) as exc:
             raise JsonRpcError(jsonrpc.INVALID_PARAMS, str(exc)) from exc
         return _PromptResult(prompt.messages, prompt.description)
 

@@ -16,7 +16,13 @@ from ...protocol import mcp
 from ...protocol.jsonrpc import JsonRpcId, JsonRpcNotification, JsonRpcRequest
 from .exchange import Peer
 from .http_gate import HeaderMap, HttpRefusal
-from .http_request import HttpReply, SingleRequestServer, find_version_error, is_stateless
+from .http_request import (
+    HttpReply,
+    SingleRequestServer,
+    find_version_error,
+    is_stateless,
+    refuse_unknown_version,
+)
 from .server import McpServer
 
 MOST_PENDING_CHANGES: Final = 64  # list changes waiting for a listener that does not read; each only says *look again*
@@ -137,16 +143,17 @@ async def serve(
     *,
     request_server: SingleRequestServer,
     client: str | None,
-    assign_session_id: bool,
+    session_id_prefix: str,
 ) -> None:
     """Serve one request. Raises HttpRefusal.
 
-    `client` tells requests of one handshake-era client from another's; with `assign_session_id`, a client that has no
-    such name gets one with `initialize`.
+    `client` tells requests of one handshake-era client from another's; it gets such a name with `initialize`, which
+    begins with `session_id_prefix`.
     """
     session_server.active_requests += 1
     try:
         if method != "POST":
+            refuse_unknown_version(headers)
             if method != "GET" or is_stateless(headers) or "text/event-stream" not in headers.get("accept", ""):
                 raise HttpRefusal(405, "POST a message, or GET a text/event-stream of list changes", _ALLOW_GET_POST)
             await session_server.stream_changes(HttpReply(receive, send, accepts_stream=True))
@@ -160,8 +167,8 @@ async def serve(
                     work = session_server.run_until_close(reply, work)
                 await work
             elif isinstance(message, JsonRpcRequest):
-                if assign_session_id and message.method == "initialize":
-                    reply.add_session_id(os.urandom(16).hex())
+                if message.method == "initialize":
+                    reply.add_session_id(session_id_prefix + os.urandom(16).hex())
                 await session_server.serve_request(client, message, headers, reply, request_server)
             else:
                 if isinstance(message, JsonRpcNotification) and client is not None:

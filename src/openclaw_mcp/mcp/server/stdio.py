@@ -23,7 +23,9 @@ MAX_CONCURRENT: Final = 4096  # requests being served on one pipe
 POLL_INTERVAL: Final = 0.2  # seconds between two looks whether a client that has closed its end still reads
 SHUTDOWN_GRACE: Final = 5.0  # seconds that calls still running at the end of input get to finish
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+else:
     SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 OnInitialize = Callable[[mcp.InitializeParams], None]

@@ -160,6 +160,10 @@ class _Task:
     def can_ask(self, capability: str, mode: str = "") -> bool:
         return self._exchange.can_ask(capability, mode)
 
+    @property
+    def asks_within_call(self) -> bool:
+        return self.detached or self._exchange.asks_within_call
+
     async def ask(self, questions: Mapping[str, InputRequest]) -> Mapping[str, Json]:
         if not self.detached:
             return await self._exchange.ask(questions)

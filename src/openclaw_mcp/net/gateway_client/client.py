@@ -46,20 +46,25 @@ class GatewayClient:
         redial: bool = True,
         dial_timeout: float = DIAL_TIMEOUT,
         headers: Mapping[str, str] = NO_HEADERS,
+        locate: Callable[[], tuple[str, Credentials]] | None = None,
     ) -> None:
-        """`headers` are sent with the upgrade; a gateway that does not know them ignores them."""
+        """`headers` are sent with the upgrade; a gateway that does not know them ignores them. `locate` is asked, in a
+        thread, before each dial: a gateway that was restarted may have another address and token."""
         self.url = url
         self.events: Signal[EventFrame] = Signal()
         self.connected: Signal[Json] = Signal()
         """Emits each hello: what a connection subscribed to must be asked for again."""
         self.disconnected: Signal[str] = Signal()
         """Emits the reason when a connection has ended that will be dialled again."""
+        self.dial_failed: Signal[CannotConnect] = Signal()
+        """Emits why a lost gateway could not be dialled; it will be dialled again."""
         self._profile = profile
         self._credentials = credentials
         self._signer = signer
         self._redial = redial
         self._dial_timeout = dial_timeout
         self._headers = headers
+        self._locate = locate
         self._connection: ClientConnection | None = None
         self._tasks = Tasks(f"gateway client {url}")
         self._dial_task: asyncio.Task[ClientConnection] | None = None
@@ -131,6 +136,8 @@ class GatewayClient:
 
     async def _dial(self) -> ClientConnection:
         try:
+            if self._locate is not None:
+                self.url, self._credentials = await asyncio.to_thread(self._locate)
             connection = ClientConnection(self.events, self.url, self._headers)
             try:
                 async with asyncio.timeout(self._dial_timeout):
@@ -162,6 +169,7 @@ class GatewayClient:
         except CannotConnect as exc:
             self._failures += 1
             logger.info("gateway client: %s", exc)
+            self.dial_failed.emit(exc)
             await self._back_off(exc)
 
     async def _back_off(self, exc: CannotConnect) -> None:

@@ -19,6 +19,7 @@ from ...core.signal import Signal
 from ...protocol import gateway_frames
 from ...protocol.gateway_frames import EventFrame, ResponseFrame
 from ..websocket import WebSocket
+from .address import is_local_gateway
 from .handshake import Challenge, ClientProfile, Credentials, Signer
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -119,7 +120,7 @@ class ClientConnection:
                 server_hostname=host if uri.secure else None,
             )  # fmt: skip
         except OSError as exc:
-            hint = "; start one with `openclaw gateway`" if isinstance(exc, ConnectionRefusedError) else ""
+            hint = "; start one with `openclaw up --detach`" if isinstance(exc, ConnectionRefusedError) else ""
             raise CannotConnect(f"no gateway answers at {self._url}: {_os_error_text(exc)}{hint}") from None
 
     async def call(self, method: str, params: Json, *, final: bool, on_accepted: Callable[[Any], None] | None) -> Any:
@@ -270,10 +271,10 @@ def _refusal_error(url: str, error: RpcError) -> CannotConnect:
     if code == "PAIRING_REQUIRED":
         request = details.get("requestId")
         hint = f'; approve it there with `openclaw gateway call device.pair.approve \'{{"requestId":"{request}"}}\'`'
-    elif code in ("AUTH_TOKEN_MISMATCH", "AUTH_TOKEN_MISSING"):
+    elif code in ("AUTH_TOKEN_MISMATCH", "AUTH_TOKEN_MISSING", "DEVICE_IDENTITY_REQUIRED"):
         hint = "; set OPENCLAW_GATEWAY_TOKEN to that gateway's token"
-    elif code == "DEVICE_IDENTITY_REQUIRED":
-        hint = "; give a token (OPENCLAW_GATEWAY_TOKEN) or a paired device"
+        if is_local_gateway(url):
+            hint += "; if it belongs to another user or state directory, start yours with openclaw up --gateway-port 0"
     elif error.retryable or error.kind == "UNAVAILABLE":
         permanent = False
     after = error.retry_after_ms / 1000 if error.retry_after_ms is not None else None

@@ -23,7 +23,7 @@ EPHEMERAL_MODES: Final = frozenset({"cli", "backend", "probe"})
 """Modes of clients that connect for one task and are not listed as present."""
 
 
-class ClientInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ClientInfo(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """The program that connects, as it describes itself. It grants nothing by itself."""
 
     id: ClientId = field()
@@ -45,7 +45,7 @@ class Challenge(Struct, frozen=True):
     ts: int = 0
 
 
-class DeviceProof(Struct, frozen=True, kw_only=True, rename="camel"):
+class DeviceProof(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     id: NonEmptyStr
     public_key: NonEmptyStr
     signature: NonEmptyStr
@@ -53,11 +53,13 @@ class DeviceProof(Struct, frozen=True, kw_only=True, rename="camel"):
     nonce: NonEmptyStr
 
 
-class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     token: str | None = None
     password: str | None = None
     device_token: str | None = None
     bootstrap_token: str | None = None
+    approval_runtime_token: str | None = None  # this and the next: of OpenClaw's own processes, checked only
+    agent_runtime_identity_token: str | None = None
 
     @property
     def signature_secret(self) -> str:
@@ -69,7 +71,7 @@ class Credentials(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class ConnectParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Parameters of `connect`. As a server we ignore keys we do not know; as a client we send only these."""
+    """Parameters of `connect`. As a server we refuse what OpenClaw does not know; as a client we send only these."""
 
     min_protocol: Annotated[int, Meta(ge=1)] = field()
     max_protocol: Annotated[int, Meta(ge=1)] = field()

@@ -12,7 +12,6 @@ from ...core.gateway_port import GatewayEventHandler
 from ...core.model import Json
 from ...core.rpc import ADMIN, READ, WRITE
 from ...core.signal import Signal
-from ..state_dir import find_gateway_token
 from .address import is_local_gateway
 from .client import CannotConnect, GatewayClient
 from .handshake import ClientInfo, ClientProfile, Credentials, Signer
@@ -43,7 +42,7 @@ class WebSocketGateway:
         try:
             await self._client.__aenter__()
         except CannotConnect as exc:
-            raise ToolUnavailable(f"the gateway at {self._url} can't be used: {exc}") from exc
+            raise ToolUnavailable(str(exc)) from exc
         return self
 
     async def __aexit__(self, *ending: Any) -> None:
@@ -87,10 +86,10 @@ class WebSocketGateway:
 
 
 def make_gateway_client(url: str, token: str | None, folder: Path) -> WebSocketGateway:
-    """A gateway to be entered: this machine's by the token stored here, another one also as a device."""
+    """A gateway to be entered: this machine's by its token, another one also as a device."""
     if is_local_gateway(url):
         # A holder of this machine's token owns it, and so do its orders.
-        return WebSocketGateway(url, token or find_gateway_token(folder), scopes=(READ, WRITE, ADMIN))
+        return WebSocketGateway(url, token, scopes=(READ, WRITE, ADMIN))
     # Here for start-up: only a gateway on another machine needs a device key.
     from .identity import DeviceIdentity
 

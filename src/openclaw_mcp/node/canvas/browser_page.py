@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NO_BROWSER: Final = "No Chromium, Chrome, Edge or Brave was found."
 LOAD_WAIT: Final = 10.0  # seconds for a page to finish loading; it continues to load afterwards
 LOAD_TRIES: Final = 20  # times a page that was cut short is asked for again
+READY_WAIT: Final = 30.0  # seconds until a page's own script is there, which comes late on a busy machine
 PAINT_WAIT: Final = 1.0  # seconds for its first picture; a window that is not visible may never paint one
 PAINT_SCRIPT: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SCREEN_SCRIPT: Final = "[screen.availWidth, screen.availHeight, outerWidth - innerWidth, outerHeight - innerHeight]"
@@ -142,14 +143,16 @@ class BrowserPage:
 
     async def evaluate_with_retry(self, script: str) -> Any:
         """As `evaluate`, tried again for a while: a page may not be loaded yet, or go away under the script."""
-        for _ in range(LOAD_TRIES):
+        end = asyncio.get_running_loop().time() + READY_WAIT
+        while True:
             try:
                 return await self.evaluate(script)
             except ToolTimeout:
                 raise
             except ToolError:
+                if asyncio.get_running_loop().time() > end:
+                    raise
                 await asyncio.sleep(RETRY_PAUSE)
-        return await self.evaluate(script)
 
     async def capture_screenshot(self, *, form: str, width: int, quality: int) -> Screenshot:
         tries = SCREENSHOT_TRIES

@@ -105,9 +105,8 @@ class Chromium:
         cls, browser: str, options: Sequence[str], *, on_close: Callable[[], None], environ: Mapping[str, str]
     ) -> "Chromium":
         """`on_close` is called when either side has closed the connection, perhaps more than once."""
-        assert sys.platform != "win32", "the pipe needs descriptors 3 and 4"
         ours, theirs = socket.socketpair()
-        number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, FREE_DESCRIPTORS)
+        number = _duplicate_high(theirs)
         argv = [sys.executable, "-ISc", LAUNCHER, str(number), browser, "--remote-debugging-pipe", *options]
         async with AsyncExitStack() as stack:
             stack.callback(ours.close)
@@ -192,3 +191,11 @@ class Chromium:
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(BrowserGone())
+
+
+def _duplicate_high(pipe: socket.socket) -> int:
+    """A second descriptor of it, with a number that a launcher does not use itself."""
+    if sys.platform == "win32":
+        raise RuntimeError("the pipe needs descriptors 3 and 4, which Windows does not have")
+    else:  # noqa: RET506  so that a type checker for Windows leaves it out
+        return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, FREE_DESCRIPTORS)

@@ -5,6 +5,8 @@ import os
 import stat
 from typing import Final
 
+from ...net.open_flags import NO_LINK, NO_WAIT, NOT_INHERITED
+
 MAX_BYTES: Final = 16 << 20  # bytes of one file; a larger one can't be remembered
 MOST_BYTES: Final = 64 << 20  # bytes read for one decision; with more nothing can be remembered
 FOLDER: Final = "folder"
@@ -36,7 +38,7 @@ class FileDigests:
             status = os.stat(path)  # noqa: PTH116
             if not stat.S_ISREG(status.st_mode) or status.st_size > min(MAX_BYTES, self._bytes_left):
                 return None
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | NOT_INHERITED | NO_WAIT | NO_LINK)
         except OSError:
             return None
         try:

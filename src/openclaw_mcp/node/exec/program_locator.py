@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -217,6 +218,8 @@ def _matches_any(path: str, patterns: Iterable[str]) -> bool:
 
 def _may_be_written_by_others(status: os.stat_result) -> bool:
     """By another owner, or by a group that is neither root's nor this user's own."""
+    if sys.platform == "win32":
+        return False  # its access rules are not in the mode; asked only where there are modes
     if status.st_uid not in (0, os.geteuid()):
         return True
     own_group = status.st_gid == 0 or status.st_gid == os.getegid() == os.geteuid()

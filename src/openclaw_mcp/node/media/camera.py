@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...core.errors import ToolArguments, ToolError, ToolUnavailable
 from ...core.model import ToolCall, ToolResult
+from ...net.open_flags import NO_WAIT
 from .. import arguments
 from ..capability import Capability, NodeCommand, RequireConsent, UnavailableReason, hold_lock, json_result
 from ..settings import NodeSettings
@@ -210,20 +211,26 @@ def _read_attribute(entry: Path, name: str) -> str:
 
 def _is_capture_device(entry: Path, device: Path) -> bool:
     """Ask the driver; one camera has several device files, and only some give pictures."""
-    if sys.platform != "linux":
-        return False
     try:
-        descriptor = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(device, os.O_RDONLY | NO_WAIT)
     except OSError:
         return False
     try:
-        answer = fcntl.ioctl(descriptor, QUERY_CAPABILITIES, bytes(CAPABILITIES_SIZE))
-        return bool(int.from_bytes(answer[DEVICE_CAPS_BYTES], sys.byteorder) & VIDEO_CAPTURE)
+        return bool(_device_capabilities(descriptor) & VIDEO_CAPTURE)
     except OSError:
         # No such question for this driver: the first device file of a camera is the one with the pictures.
         return _read_attribute(entry, "index") == "0"
     finally:
         os.close(descriptor)
+
+
+def _device_capabilities(descriptor: int) -> int:
+    """The driver's answer, as flags. Raises OSError when it has none."""
+    if sys.platform != "linux":
+        raise OSError("only Linux has such drivers")
+    else:  # noqa: RET506  so that a type checker for another platform leaves it out
+        answer = fcntl.ioctl(descriptor, QUERY_CAPABILITIES, bytes(CAPABILITIES_SIZE))
+        return int.from_bytes(answer[DEVICE_CAPS_BYTES], sys.byteorder)
 
 
 def _image_size(image: bytes) -> tuple[int, int]:

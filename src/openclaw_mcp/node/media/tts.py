@@ -114,12 +114,12 @@ class TtsCapability:
         if command == STATUS.name:
             return None
         system = voices.find_system_voice(self._environ)
-        if system is None and self._readiness(ELEVENLABS_PROVIDER, None) != "ready":
+        if system is None and self._elevenlabs_lacks(None) is not None:
             return UnavailableReason(
                 "There is no voice: no speech program is installed and ElevenLabs is not set up.",
                 "Install espeak-ng (Debian: apt install espeak-ng), or store an ElevenLabs key and voice.",
             )
-        if system != "spd-say" and sound.find_player(self._environ) is None:
+        if not self._can_play(system):
             return UnavailableReason(
                 "Nothing here can play sound: no sound server or card is in reach, or no player is installed.",
                 "Start the node in the desktop session; install pipewire-bin, pulseaudio-utils or alsa-utils.",
@@ -192,12 +192,24 @@ class TtsCapability:
             return VoiceChoice(self._provider, self._provider, voice, model)
         return VoiceChoice(self._provider, SYSTEM_PROVIDER, None, None)
 
+    def _can_play(self, system_voice: str | None) -> bool:
+        return system_voice == "spd-say" or sound.find_player(self._environ) is not None
+
     def _readiness(self, provider: str, voice: str | None) -> str:
+        """`ready` when `tts.speak` would speak with it, else what is missing."""
         if provider == SYSTEM_PROVIDER:
-            return "ready" if voices.find_system_voice(self._environ) else "unavailable"
+            system = voices.find_system_voice(self._environ)
+            return "ready" if system is not None and self._can_play(system) else "unavailable"
+        lacks = self._elevenlabs_lacks(voice)
+        if lacks is not None:
+            return lacks
+        return "ready" if sound.find_player(self._environ) is not None else "unavailable"
+
+    def _elevenlabs_lacks(self, voice: str | None) -> str | None:
+        """What is missing before ElevenLabs can be asked to speak."""
         if self.keys.location(ELEVENLABS_KEY) is None:
             return "needs-api-key"
-        return "ready" if voice or self._settings().elevenlabs_voice else "needs-voice"
+        return None if voice or self._settings().elevenlabs_voice else "needs-voice"
 
     async def _synthesize(self, text: str, choice: VoiceChoice) -> tuple[Speech | None, VoiceChoice]:
         """The speech, or None when the system's program only plays; and the choice as it turned out."""

@@ -62,6 +62,12 @@ class AppRegistration(Struct, frozen=True, kw_only=True):
     """The peer that registered it, as limits count peers."""
     validate: bool = True
     """Whether arguments are checked against a tool's schema before the app gets the call."""
+    has_secret: bool = False
+    """Whether its id is derived from a secret, which the app must then show to hold the bridge."""
+
+    def is_same_app(self, other: "AppRegistration") -> bool:
+        """Whether both say the same, apart from where and when it was said."""
+        return (self.id, self.about, self.validate) == (other.id, other.about, other.validate)
 
     def decode_about(self) -> Json:
         about: Json = msgspec.json.decode(self.about)

@@ -99,7 +99,7 @@ class Bridge:
         "_closed",
         "_delivered_at",
         "_delivered_bytes",
-        "_end_reason",
+        "_failure",
         "_last_received",
         "_limits",
         "_loop",
@@ -129,7 +129,8 @@ class Bridge:
         self._last_received = self._loop.time()
         self._pending: dict[str, PendingBridgeCall[Frame]] = {}
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._end_reason: str | None = None
+        self._failure: str | None = None
+        """What calls fail with, once the bridge is over."""
         self._ping_sent = False
         self._sign_of_life: asyncio.Event | None = None
         self._delivered_bytes = 0
@@ -146,8 +147,8 @@ class Bridge:
 
     async def invoke(self, tool: str, arguments: Any, on_progress: ProgressHandler | None) -> tuple[Frame, int]:
         """Have the app run a tool: its answer, and the size of the request. Cancelling this cancels it at the app."""
-        if self._end_reason is not None:
-            raise ToolUnavailable(f"{wire.NOT_CONNECTED}: {self._end_reason}")
+        if self._failure is not None:
+            raise ToolUnavailable(self._failure)
         if len(self._pending) >= self._limits.calls:
             raise ToolBusy(f"{self._limits.calls} calls wait for this app already; try again when some are done")
         if self._socket.backlog_bytes > self._limits.unsent:
@@ -175,22 +176,24 @@ class Bridge:
         try:
             await self._closed
         finally:
-            self._end("the proxy is stopping")
+            self._end(f"{wire.NOT_CONNECTED}: the proxy is stopping")
             await self._tasks.aclose()
 
     def close(self, code: int, reason: str) -> None:
         """End the bridge: waiting calls fail with `reason`, which the close frame carries too."""
-        if self._end_reason is None:
-            self._end(reason)
+        if self._failure is None:
+            self._end(wire.UNREGISTERED if code == wire.SESSION_DELETED else f"{wire.NOT_CONNECTED}: {reason}")
             self._socket.close(code, reason)
 
     def check_liveness(self, now: float) -> None:
         """To be called again and again: pings a silent app, closes one that does not answer or does not read."""
-        if self._end_reason is not None:
+        if self._failure is not None:
             return
         delivered = self._socket.bytes_delivered
         if delivered != self._delivered_bytes or not self._socket.backlog_bytes:
             self._delivered_bytes, self._delivered_at = delivered, now
+        if self._ping_sent and self._socket.alive:  # not every app answers our frame, but every WebSocket its own ping
+            self._ping_sent, self._last_received = False, now
         silent = now - self._last_received
         if now - self._delivered_at > min(STALLED, 2 * self._limits.ping):
             self.close(wire.TOO_SLOW, "the app does not read what it is sent")
@@ -198,21 +201,29 @@ class Bridge:
             self.close(wire.NO_SIGN_OF_LIFE, "the app gave no sign of life")
         elif silent > self._limits.ping and not self._ping_sent:
             self._ping_sent = True
-            self._send(frames.encode_ping(self.session_id))
+            self._send_ping()
+
+    def _send_ping(self) -> None:
+        """Both kinds: any sign of life that comes after it counts."""
+        self._socket.alive = False
+        self._send(frames.encode_ping(self.session_id))
+        self._socket.ping()
 
     async def probe(self) -> bool:
         """Whether the app still answers, asked now. One that does not is closed."""
-        if self._end_reason is not None:
+        if self._failure is not None:
             return False
         if self._sign_of_life is None:
             self._sign_of_life = asyncio.Event()
         self._sign_of_life.clear()
-        self._send(frames.encode_ping(self.session_id))
+        self._send_ping()
         try:
             async with asyncio.timeout(PROBE_WAIT):
                 await self._sign_of_life.wait()
-            return self._end_reason is None
+            return self._failure is None
         except TimeoutError:
+            if self._socket.alive:
+                return True
             self.close(wire.NO_SIGN_OF_LIFE, "the app gave no sign of life when another bridge came")
             return False
 
@@ -233,7 +244,7 @@ class Bridge:
 
     def on_close(self, code: int, reason: str) -> None:
         reason = f"the app said more than {2 * self._limits.result} bytes at once"
-        self._end(reason if code == wire.TOO_LARGE else "the app has gone")
+        self._end(f"{wire.NOT_CONNECTED}: {reason if code == wire.TOO_LARGE else 'the app has gone'}")
 
     # ---- frames ----
 
@@ -303,21 +314,21 @@ class Bridge:
             waiting.fail(ToolError(f"The app's answer can't be used: {exc}"))
 
     def _send(self, message: bytes) -> None:
-        if self._end_reason is not None:
+        if self._failure is not None:
             return
         self._socket.send(message)
         # Calls stop before that: the rest are answers the app asked for itself.
         if self._socket.backlog_bytes > 2 * self._limits.unsent:
             self.close(wire.TOO_SLOW, "the app does not read what it is sent")
 
-    def _end(self, reason: str) -> None:
-        if self._end_reason is not None:
+    def _end(self, failure: str) -> None:
+        if self._failure is not None:
             return
-        self._end_reason = reason
+        self._failure = failure
         if self._update_task is not None:
             self._update_task.cancel()
         for waiting in self._pending.values():
-            waiting.fail(ToolUnavailable(f"{wire.NOT_CONNECTED}: {reason}"))
+            waiting.fail(ToolUnavailable(failure))
         if self._sign_of_life is not None:
             self._sign_of_life.set()
         if not self._closed.done():

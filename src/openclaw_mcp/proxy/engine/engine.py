@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import Struct
@@ -20,7 +22,9 @@ from .tool_list import ToolManifest
 
 if TYPE_CHECKING:
     from ..settings import ProxySettings
+    from .session_file import SessionFile
 
+NO_FILE: Final = "off"
 CHECKS_PER_PING: Final = 4  # checks of each bridge within one ping interval
 
 logger = logging.getLogger(__name__)
@@ -67,11 +71,11 @@ class SessionEngine(ABC):
 
     @abstractmethod
     async def add(self, registration: AppRegistration, manifest: ToolManifest) -> None:
-        """Raises TooManySessions."""
+        """One of this id that is there ends, and the new one takes its place. Raises TooManySessions, StoreDown."""
 
     @abstractmethod
-    async def remove(self, id: str) -> bool:
-        """Whether there was such a session."""
+    async def remove(self, id: str) -> None:
+        """End it, if there is such a session."""
 
     @abstractmethod
     async def replace_tools(self, session: AppSession, manifest: ToolManifest) -> None:
@@ -157,6 +161,21 @@ async def open_engine(settings: "ProxySettings") -> AsyncIterator[SessionEngine]
         # Here for start-up: a proxy that shares its sessions needs none in memory.
         from .memory import MemoryEngine
 
-        engine = MemoryEngine(ttl=settings.session_ttl, limits=settings.session_limits, ping=settings.bridge.ping)
+        engine = MemoryEngine(
+            ttl=settings.session_ttl,
+            limits=settings.session_limits,
+            ping=settings.bridge.ping,
+            max_tools=settings.most_tools,
+            file=_make_session_file(settings.sessions_file),
+        )
     async with engine:
         yield engine
+
+
+def _make_session_file(path: str) -> "SessionFile | None":
+    if path in ("", NO_FILE):
+        return None
+    # Here for start-up: a proxy that keeps nothing needs no database.
+    from .session_file import SessionFile
+
+    return SessionFile(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111 - Path.expanduser raises for a user there is not

@@ -135,11 +135,10 @@ class RedisEngine(SessionEngine):
     async def add(self, registration: AppRegistration, manifest: ToolManifest) -> None:
         await self._store.add(registration, manifest.raw, time.time())
 
-    async def remove(self, id: str) -> bool:
-        there = await self._store.remove(id)
+    async def remove(self, id: str) -> None:
+        await self._store.remove(id)
         self._end_session(id)
         await self._publish_event("gone", id)
-        return there
 
     async def replace_tools(self, session: AppSession, manifest: ToolManifest) -> None:
         try:

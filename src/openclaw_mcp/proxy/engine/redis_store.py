@@ -66,6 +66,7 @@ local made, tools, id, sessions, bridges = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local now, ttl, unclaimed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local most, most_own, most_bytes, most_own_bytes = unpack(ARGV, 9, 12)
 local more = #made + #tools
+if redis.call('EXISTS', session) == 1 then forget(id, all, sessions) end -- registered again, with other words
 -- Oldest first, a peer's own or all: forgets those that are gone, ends one that has no app, skips the others.
 local function make_room(list)
   for _, other in ipairs(redis.call('ZRANGE', list, 0, 255)) do

@@ -36,6 +36,8 @@ def to_tool_result(frame: Frame, *, sent: int) -> ToolResult:
     """What the caller gets for an `invoke_result`. Raises ToolError when it claims to be MCP and is not."""
     content = frame.content if isinstance(frame.content, Raw) else JSON_NULL
     traffic = Traffic(sent=sent, received=frame.size)
+    if frame.ok and frame.content is UNSET:
+        return ToolResult(traffic=traffic)
     if not frame.ok:
         reason = frame.error if isinstance(frame.error, Raw) and bytes(frame.error) != b"null" else content
         return ToolResult((Text(_failure_reason(reason)),), failed=True, traffic=traffic)

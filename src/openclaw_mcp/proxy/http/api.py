@@ -16,7 +16,7 @@ from ...core.errors import BadRequest, OpenClawError
 from ...mcp.server.http_gate import HttpRefusal
 from ...mcp.server.http_request import read_body, read_headers
 from ...protocol import bridge as wire
-from ..engine.app_session import NO_SUCH_SESSION, AppSessionStatus, SessionGone, StoreDown, TooManySessions
+from ..engine.app_session import AppSessionStatus, SessionGone, StoreDown, TooManySessions
 from ..engine.tool_list import BadTools
 from ..registration import extract_tools
 from ..state import ProxyState
@@ -85,7 +85,11 @@ class Api:
         return await read_body(request.receive, self._state.settings.largest_body)
 
     async def _create(self, request: Request) -> Response:
-        made = await self._state.register(await self._read_body(request), client=request.scope.get("client"))
+        made = await self._state.register(
+            await self._read_body(request),
+            client=request.scope.get("client"),
+            secret=request.headers.get(wire.SECRET_HEADER),
+        )
         bridge, mcp = self._session_urls(request, made.registration.id)
         links = {"link": f'<{bridge}>; rel="bridge", <{mcp}>; rel="mcp"'}
         if made.is_camel_case:
@@ -103,12 +107,13 @@ class Api:
         return json_response({**self._format_session(request, entry), "tools": Raw(entry.manifest.raw)})
 
     async def _delete(self, request: Request) -> Response:
-        if not await self._state.engine.remove(request.path_params["id"]):
-            raise HttpRefusal(404, NO_SUCH_SESSION)
+        """Well also when there is no such session: an app that repeats the request has what it asked for."""
+        await self._state.engine.remove(request.path_params["id"])
         return json_response({"ok": True})
 
     async def _replace_tools(self, request: Request) -> Response:
-        session = await self._state.find_session(request.path_params["id"])
+        secret = request.headers.get(wire.SECRET_HEADER, "")
+        session = await self._state.find_own_session(request.path_params["id"], secret)
         count = await self._state.replace_tools(session, extract_tools(await self._read_body(request)))
         return json_response({"ok": True, "tool_count": count})
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import ASGIApp
 
@@ -17,6 +17,8 @@ from ..engine.app_session import StoreDown
 from ..state import ProxyState
 from .api import Api
 from .bridge_socket import BridgeSocket
+
+NAME_SEPARATOR: Final = "."  # in MCP-Session-Id, between the session and a client's own name; no session's id has it
 
 
 class ProxyAsgi:
@@ -39,6 +41,8 @@ class ProxyAsgi:
         if path == MCP_PATH or path.startswith(f"{MCP_PATH}/"):
             await self._serve_mcp(path[len(MCP_PATH) + 1 :].rstrip("/"), scope, headers, repeated, receive, send)
         else:
+            if path.endswith("/") and path != "/":  # the same place: a redirect would lose the body or the method
+                scope["path"] = path.rstrip("/")
             await self._api(scope, receive, send)
 
     # ---- MCP ----
@@ -55,12 +59,11 @@ class ProxyAsgi:
         state = self._state
         try:
             state.mcp_gate.authenticate(scope, headers)
-            client = headers.get("mcp-session-id")
-            by_path = bool(id)
-            if not by_path:
-                if not client:
-                    raise HttpRefusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
-                id, client = client, None
+            prefix = ""
+            client = _client_name(id, headers["mcp-session-id"]) if "mcp-session-id" in headers else None
+            if not id:
+                id = _session_from_header(headers.get("mcp-session-id", ""))
+                prefix = f"{id}{NAME_SEPARATOR}"
             settings = state.settings
             if settings.mcp_rate is not None:
                 await state.check_rate(("mcp", settings.mcp_rate))
@@ -78,7 +81,7 @@ class ProxyAsgi:
                     send,
                     request_server=self._inline,
                     client=client,
-                    assign_session_id=by_path,
+                    session_id_prefix=prefix,
                 )
             finally:
                 session.active_requests -= 1
@@ -113,6 +116,28 @@ class ProxyAsgi:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": allowed})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _session_from_header(value: str) -> str:
+    """The session that MCP-Session-Id names. Raises HttpRefusal.
+
+    A client may have it from its settings, from our answer to `initialize` (the session, a dot, the client's own name),
+    or send both in one header.
+    """
+    ids = {name.strip().partition(NAME_SEPARATOR)[0] for name in value.split(",")} - {""}
+    if not ids:
+        raise HttpRefusal(400, "no session: name it in the path, /v1/mcp/{id}, or in MCP-Session-Id")
+    if len(ids) > 1:
+        raise HttpRefusal(400, "MCP-Session-Id names two sessions; name the one you mean")
+    return ids.pop()
+
+
+def _client_name(path_id: str, value: str) -> str | None:
+    """The name that tells a client's requests from another's: what it was given with `initialize`."""
+    names = [name.strip() for name in value.split(",")]
+    if path_id:
+        return next((name for name in names if name and name != path_id), None)
+    return next((name for name in names if NAME_SEPARATOR in name), None)
 
 
 def _add_cors_headers(origin: str, send: AsgiSend) -> AsgiSend:

@@ -56,7 +56,7 @@ class BridgeSocket(AcceptedWebSocket):
 
     def _handle_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Request)
-        path = event.path.partition("?")[0]
+        path = event.path.partition("?")[0].rstrip("/")
         id = path[len(SESSIONS_PREFIX) : -len(wire.BRIDGE_SUFFIX)]
         if not path.startswith(SESSIONS_PREFIX) or not path.endswith(wire.BRIDGE_SUFFIX) or "/" in id:
             hint = f"a bridge is at {SESSIONS_PREFIX}{{id}}{wire.BRIDGE_SUFFIX}\n"
@@ -77,13 +77,15 @@ class BridgeSocket(AcceptedWebSocket):
         if response.status_code != 101:
             return
         self.pause()
-        work = self._serve(id, scope, {**_token_from_subprotocol(headers), **headers})
+        work = self._serve(id, scope, {**_credentials_from_subprotocols(headers), **headers})
         self._state.bridge_tasks.spawn(work, name="bridge")
 
     async def _serve(self, id: str, scope: AsgiScope, headers: dict[str, str]) -> None:
         try:
             await self._run_bridge(id, scope, headers)
         except HttpRefusal as refusal:
+            if refusal.status == 403:
+                self._state.metrics.count_refusal("forbidden")
             codes = {401: wire.BAD_TOKEN, 404: wire.NO_SESSION, 403: wire.FORBIDDEN}
             self.close(codes.get(refusal.status, TRY_LATER), refusal.reason)
         except BridgeTaken as exc:
@@ -100,7 +102,7 @@ class BridgeSocket(AcceptedWebSocket):
         state = self._state
         state.app_gate.authenticate(scope, headers)
         await state.check_rate(("app", state.settings.app_rate))
-        session = await state.find_session(id)
+        session = await state.find_own_session(id, headers.get(wire.SECRET_HEADER.lower(), ""))
         bridge = Bridge(id, self, limits=state.settings.bridge, replace_tools=partial(state.replace_tools, session))
         await state.attach(session, bridge)
         self.trust()
@@ -115,14 +117,21 @@ def _select_subprotocol(_: object, offered: Any) -> Any:
     return wire.SUBPROTOCOL if wire.SUBPROTOCOL in offered else None
 
 
-def _token_from_subprotocol(headers: dict[str, str]) -> dict[str, str]:
-    """The token a browser carries in a subprotocol, as the header it could not send."""
-    for word in headers.get("sec-websocket-protocol", "").split(","):
-        encoded = word.strip().removeprefix("bearer.")
-        if encoded != word.strip():
+def _credentials_from_subprotocols(headers: dict[str, str]) -> dict[str, str]:
+    """The credentials a browser carries in subprotocols, as the headers it could not send."""
+    offered = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
+    token, secret = _read_encoded("bearer.", offered), _read_encoded("secret.", offered)
+    found = {"authorization": f"Bearer {token}"} if token else {}
+    return {**found, wire.SECRET_HEADER.lower(): secret} if secret else found
+
+
+def _read_encoded(prefix: str, offered: list[str]) -> str:
+    """The text in base64url behind `prefix`; empty when there is none."""
+    for word in offered:
+        encoded = word.removeprefix(prefix)
+        if encoded != word:
             try:
-                token = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+                return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
             except (binascii.Error, ValueError):
-                return {}
-            return {"authorization": f"Bearer {token}"}
-    return {}
+                return ""
+    return ""

@@ -4,6 +4,7 @@ from typing import Final
 
 from ... import __version__
 from ...core.model import Json
+from ...protocol import bridge as wire
 
 _STRING: Final = {"type": ["string", "null"]}
 _OBJECT: Final = {"type": ["object", "null"]}
@@ -87,6 +88,13 @@ def build_document() -> Json:
         "anyOf": [_ref("Tools"), {"type": "object", "required": ["tools"], "properties": {"tools": _ref("Tools")}}]
     }
     device = {"name": "device_id", "in": "query", "required": False, "schema": {"type": "string"}}
+    secret = {
+        "name": wire.SECRET_HEADER,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": wire.MIN_SECRET_LENGTH, "maxLength": wire.MAX_SECRET_LENGTH},
+        "description": "The same secret is the same session. It alone opens the bridge and replaces the tools.",
+    }
     # What can be done with the session that was made.
     made = {"id": "$response.body#/mcpSessionId"}
     links = {name: {"operationId": name, "parameters": made} for name in ("show", "end", "retool")}
@@ -101,19 +109,27 @@ def build_document() -> Json:
             "/metrics": {"get": {"summary": "Prometheus text", "responses": {**plain, **_refusals(*_ALWAYS)}}},
             "/openapi.json": {"get": _operation("This description", {"type": "object"})},
             "/v1/chat/sessions": {
-                "post": _operation("Register an app's tools", _ref("Created"), body=_ref("Create"), links=links),
+                "post": {
+                    **_operation("Register an app's tools", _ref("Created"), body=_ref("Create"), links=links),
+                    "parameters": [secret],
+                },
                 "get": {**_operation("The sessions, newest first", listing), "parameters": [device]},
             },
             "/v1/chat/sessions/{id}": {
                 "parameters": [id],
                 "get": {"operationId": "show", **_operation("One session with its tools", _ref("Session"), "404")},
-                "delete": {"operationId": "end", **_operation("End a session", _ref("Done"), "404")},
+                "delete": {
+                    "operationId": "end",
+                    "parameters": [{**id, "schema": {"type": "string"}}],  # well for any: it is not there any more
+                    **_operation("End a session", _ref("Done")),
+                },
             },
             "/v1/chat/sessions/{id}/tools": {
                 "parameters": [id],
                 "put": {
                     "operationId": "retool",
                     **_operation("Replace a session's tools", _ref("Done"), "404", body=tools),
+                    "parameters": [secret],
                 },
             },
         },

@@ -252,7 +252,7 @@ def test_a_reader_that_breaks_is_a_sentence_in_the_turn(monkeypatch: pytest.Monk
     def broken(data: bytes) -> str:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.plain_text.decode_text", broken)
+    monkeypatch.setattr("openclaw_mcp.gateway.agents.attachments.reader.decode_text", broken)
     listener = run_with_files(("a.txt", "text/plain", b"x"))
     for text in (listener.turns[0].prompt, msgspec.json.encode(listener.histories[1]).decode()):
         assert "a.txt (text/plain, 1 bytes); it was not read: an internal error" in text

@@ -30,18 +30,25 @@ class Relay:
         self._gateway = gateway
         self._kept: bytes | None = None
         self.answered = threading.Event()
+        self._listed = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def keep(self) -> None:
+        """Once the server has the list of further tools, which it asks for of itself: its answer is not the call's."""
+        assert self._listed.wait(PATIENCE)
         self._kept = b""
 
     def _serve(self) -> None:
         server, _ = self._listener.accept()
         gateway = socket.create_connection(self._gateway)
         threading.Thread(target=self._out, args=(server, gateway), daemon=True).start()
+        passed = b""
         while data := gateway.recv(1 << 16):
             if self._kept is None:
                 server.sendall(data)
+                passed += data
+                if b'"payload":{"tools":[' in passed:
+                    self._listed.set()
                 continue
             self._kept += data
             if b'"type":"res"' in self._kept:

@@ -86,7 +86,7 @@ def test_a_message_whose_server_died_is_recorded_and_not_said_again(tmp_path: Pa
         assert replies(served, "room", 2) == [ANSWER, "Nothing was going on."]
     sent = [(one["tool"], one["provider"], one["to"], one["text"]) for one in effects["sent"]]
     targets = where[tool].get("targets", ["room"])
-    assert sent == [(tool, "local", target, ANSWER) for target in targets]
+    assert sent == [("message", "local", target, ANSWER) for target in targets]
     assert effects["unsure"] == []
     assert no_secret_in(tmp_path)
 

@@ -68,6 +68,60 @@ def test_a_complaint_on_stderr_is_understood(tmp_path: Path, complaint: str, kin
     assert complaint in failed.detail["said"]
 
 
+DEPRECATED = """(node:7) [DEP0040] DeprecationWarning: The `punycode` module is deprecated. Please use another.
+(Use `node --trace-deprecation ...` to show where the warning was created)"""
+CRASHES: list[tuple[str, str, str]] = [
+    ("codex", "WARNING: proceeding, even though we could not create PATH aliases: Refusing to create helper binaries\n"
+     "Error loading config.toml: invalid type: integer `5`, expected a string\nin `model`\n",
+     "Codex ended with status 1: Error loading config.toml: invalid type: integer `5`, expected a string | in `model`"),
+    ("codex", "error: unexpected argument '--nonsense' found\n\n  tip: to pass '--nonsense' as a value, use '-- "
+     "--nonsense'\n\nUsage: codex exec [OPTIONS] [PROMPT]\n\nFor more information, try '--help'.\n",
+     "Codex ended with status 1: error: unexpected argument '--nonsense' found"),
+    ("codex", "2026-11-18T05:12:09.5Z ERROR codex_core::session: Failed to create session: no space left on device\n"
+     "2026-11-18T05:12:09.6Z  WARN codex_core::plugins: could not sync plugins: connection refused\n",
+     "Codex ended with status 1: 2026-11-18T05:12:09.5Z ERROR codex_core::session: Failed to create session: no space "
+     "left on device"),
+    ("gemini", f"\x1b[31mError in settings.json: Expected property name or '}}' in JSON\x1b[0m\n{DEPRECATED}\n",
+     "Gemini CLI ended with status 1: Error in settings.json: Expected property name or '}' in JSON"),
+    ("gemini", f"file:///opt/gemini.js:12\n    throw new Error('x')\n    ^\n\nTypeError: x is not a function\n"
+     f"    at run (file:///opt/gemini.js:12:7)\n    at async main (file:///opt/gemini.js:1:1)\n\nNode.js v24.21.0\n"
+     f"{DEPRECATED}\n", "Gemini CLI ended with status 1: TypeError: x is not a function"),
+    ("claude", "Error: Invalid MCP configuration:\nMCP config file not found: /nowhere\n",
+     "Claude Code ended with status 1: Error: Invalid MCP configuration: | MCP config file not found: /nowhere"),
+    ("opencode", "\x1b[91m\x1b[1mError: \x1b[0mConfig file at opencode.json is not valid JSON(C):\n--- Errors ---\n"
+     "InvalidSymbol at line 1, column 2\n",
+     "OpenCode ended with status 1: Error: Config file at opencode.json is not valid JSON(C): | --- Errors --- | "
+     "InvalidSymbol at line 1, column 2"),
+    ("opencode", f"{DEPRECATED}\n", "OpenCode ended with status 1; it only warned: (node:7) [DEP0040]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cli", "stderr", "message"), CRASHES)
+def test_a_crash_is_told_by_its_cause_and_not_by_a_warning(tmp_path: Path, cli: str, stderr: str, message: str) -> None:
+    failed = CliHarness(tmp_path, cli, [{"stderr": stderr.rstrip("\n")}, {"exit": 1}]).failed()
+    assert failed.message.startswith(message)
+    if "only warned" not in message:
+        assert failed.message == message
+    assert failed.detail is not None
+    assert failed.detail["said"].strip() == stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("cli", "notice"),
+    [
+        ("codex", {"type": "item.completed", "item": {"id": "0", "type": "error", "message": "a quota may be near"}}),
+        ("gemini", {"type": "error", "severity": "warning", "message": "a quota may be near"}),
+    ],
+)
+def test_a_notice_before_a_crash_is_not_its_cause(tmp_path: Path, cli: str, notice: Any) -> None:
+    crash = [*lines(ANSWERS[cli][0], notice), {"stderr": "Error: the disk is full"}, {"exit": 1}]
+    failed = CliHarness(tmp_path, cli, crash).failed()
+    assert failed.message.endswith("ended with status 1: Error: the disk is full")
+    (tmp_path / "silent").mkdir()
+    silent = CliHarness(tmp_path / "silent", cli, [*lines(ANSWERS[cli][0], notice), {"exit": 1}]).failed()
+    assert "a quota may be near" in silent.message
+
+
 ERRORS: dict[str, list[Any]] = {
     "claude": [
         {"type": "assistant", "message": {"model": "<synthetic>", "content": [{"type": "text", "text": "API Error"}]}},

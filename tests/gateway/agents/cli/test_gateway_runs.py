@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ....claw import gateways as claw
 from ....order.test_server import order, server, text_of
 from ....running import END_WAIT
 from ...wiring.gateways import serving
 from ...wiring.test_gateway import WAIT, Served
-from .gateways import ANSWERS, CliHarness, alive, lines
+from .gateways import ANSWERS, DIALECTS, CliHarness, alive, lines
 from .test_events import CODEX
 
 
@@ -78,6 +80,25 @@ def test_a_turn_by_a_cli_is_in_the_history_with_its_tools_and_its_cost(tmp_path:
     assert "s-1" not in harness.called(0)["args"]
     assert "s-1" in harness.called(1)["args"]
     assert found
+
+
+@pytest.mark.parametrize("cli", DIALECTS)
+def test_a_cli_without_a_model_of_its_own_uses_its_default_and_not_the_gateways(tmp_path: Path, cli: str) -> None:
+    harness = configured(tmp_path, cli)
+    file = tmp_path / "state" / "openclaw.json"
+    config = json.loads(file.read_text())
+    config["agents"]["defaults"] = {"model": "near/gateway-model"}
+    config["models"] = {"providers": {"near": {"api": "openai", "baseUrl": "http://127.0.0.1:1"}}}
+    file.write_text(json.dumps(config))
+    with serving(tmp_path / "state") as served:
+        say(served, "hello", "r1")
+        assert answered(served, "r1")["status"] == "ok"
+        ask(served, "sessions.patch", {"key": "main", "model": "chosen-here"})
+        say(served, "again", "r2")
+        assert answered(served, "r2")["status"] == "ok"
+    first, second = (json.dumps([harness.called(number)[part] for part in ("args", "env")]) for number in (0, 1))
+    assert "gateway-model" not in first
+    assert "chosen-here" in second
 
 
 def test_an_aborted_run_leaves_no_process(tmp_path: Path) -> None:

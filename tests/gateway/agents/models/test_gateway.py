@@ -273,7 +273,7 @@ def test_trouble_of_the_other_gateway_is_said(tmp_path: Path) -> None:
                 asyncio.run(scenario(served, "scripted refusal"))
             lost = far(home)
         with gateway(tmp_path / "lost", lost) as served:
-            asyncio.run(scenario(served, "can't be used"))
+            asyncio.run(scenario(served, "no gateway answers"))
 
 
 def test_a_gateway_that_passes_on_to_itself_comes_to_an_end(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
+from tests.gateway.rpc.gateways import CONNECT
 from tests.gateway.wiring.gateways import Refused, World, comes, joined, serving, world
 
 AGENTS = {
@@ -213,6 +215,17 @@ def test_the_ledger_of_tasks_is_read_in_pages_and_a_cancel_stops_the_work(harnes
     }
 
 
+def test_a_run_of_agent_is_found_and_cancelled_as_a_task(harness: World) -> None:
+    key = "agent:main:tasked"
+    chat = harness.begin(key, "!say first")
+    accepted = harness.ask("agent", sessionKey=key, message="!sleep 60", idempotencyKey="agent-run")
+    assert accepted["status"] == "accepted"
+    assert harness.ask("tasks.get", taskId="agent-run")["task"]["status"] in ("queued", "running")
+    stopped = harness.ask("tasks.cancel", taskId="agent-run")
+    assert (stopped["found"], stopped["cancelled"], stopped["task"]["status"]) == (True, True, "cancelled")
+    assert not harness.ask("tasks.cancel", taskId=chat)["found"]
+
+
 def _below(harness: World, key: str) -> list[dict[str, str]]:
     found: list[dict[str, str]] = harness.ask("tasks.list", sessionKey=key)["tasks"]
     below = [task for task in found if task["sessionKey"] == key]
@@ -253,18 +266,62 @@ def test_only_ones_own_can_be_touched(harness: World) -> None:
     assert (again["terminated"], again["status"]) == (0, "done")
 
 
-@pytest.mark.parametrize("how", ["chat.abort", "sessions.abort", "sessions.reset", "sessions.delete", "/stop"])
+@pytest.mark.parametrize(
+    "how", ["chat.abort", "sessions.abort", "sessions.reset", "sessions.delete", "/stop", "sessions.send"]
+)
 def test_who_stops_a_session_stops_those_it_sent_off(harness: World, how: str) -> None:
     session = f"agent:main:stop-{how.strip('/').replace('.', '-')}"
     child = spawned(harness, session, "!sleep 600")["childSessionKey"]
     if how == "/stop":
         harness.ask("chat.send", sessionKey=session, message="/stop", idempotencyKey="stop-1")
+    elif how == "sessions.send":
+        harness.ask("sessions.send", key=session, message="/stop", idempotencyKey="stop-2")
     else:
         harness.ask(how, **{"sessionKey" if how == "chat.abort" else "key": session})
 
     row = harness.ask("sessions.describe", key=child)["session"]
     assert (row["status"], row["hasActiveRun"]) == ("killed", False)
     assert settled(harness, child)["deliveryStatus"] == "dismissed"
+
+
+@pytest.mark.parametrize("command", ["/stop", "/new"])
+def test_who_stops_a_conversation_of_a_channel_stops_those_it_sent_off(harness: World, command: str) -> None:
+    conversation = f"talk-{command[1:]}"
+    harness.ask(
+        "local.send",
+        conversation=conversation,
+        text=f'!tool sessions_spawn {{"task": "!sleep 600", "label": "{conversation}"}}',
+    )
+    task = harness.until("task", lambda payload: payload["task"]["title"] == conversation)["task"]
+
+    harness.ask("local.send", conversation=conversation, text=command)
+
+    assert settled(harness, task["childSessionKey"])["deliveryStatus"] == "dismissed"
+    row = harness.ask("sessions.describe", key=task["childSessionKey"])["session"]
+    assert (row["status"], row["hasActiveRun"]) == ("killed", False)
+
+
+def test_a_reset_that_is_refused_leaves_them_at_work(harness: World) -> None:
+    child = spawned(harness, "agent:main:kept", "!sleep 600")["childSessionKey"]
+    with connect(harness.served.ws, compression=None) as socket:
+        lesser = World(harness.served, socket)
+        lesser.until("connect.challenge")
+        auth = {"token": harness.served.token}
+        lesser.ask("connect", **CONNECT | {"auth": auth, "scopes": ["operator.read", "operator.write"]})
+        lesser.ask("chat.send", sessionKey="agent:main:kept", message="/new", idempotencyKey="refused-reset")
+        end = lesser.until("chat", lambda payload: payload["runId"] == "refused-reset")
+    assert "operator.admin" in end["message"]["content"][0]["text"]
+    assert harness.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
+    harness.ask("sessions.abort", key=child)
+
+
+def test_a_reset_that_is_sent_twice_leaves_those_of_the_new_conversation_at_work(harness: World) -> None:
+    reset = {"sessionKey": "agent:main:again", "message": "/new", "idempotencyKey": "reset-again"}
+    harness.ask("chat.send", **reset)
+    child = spawned(harness, "agent:main:again", "!sleep 600")["childSessionKey"]
+    assert harness.ask("chat.send", **reset)["status"] == "ok"
+    assert harness.ask("sessions.describe", key=child)["session"]["hasActiveRun"]
+    harness.ask("sessions.abort", key=child)
 
 
 def test_a_message_that_interrupts_leaves_them_at_work(harness: World) -> None:

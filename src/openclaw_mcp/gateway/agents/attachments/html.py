@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 from typing import Final
 
-from .plain_text import decode_text
+from ....core.text_encoding import decode_text
 
 BLOCK_TAGS: Final = frozenset(
     (

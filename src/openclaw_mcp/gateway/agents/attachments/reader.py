@@ -12,6 +12,7 @@ import msgspec
 from ....core.agent import Attachment, Turn
 from ....core.chat_messages import ChatBlock, ChatMessage
 from ....core.config.tools import MediaSettings
+from ....core.text_encoding import decode_text
 from . import pdf, plain_text, transcription
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class AttachmentReader:
 
             return await asyncio.to_thread(html.extract_text, data)
         if kind.startswith(TEXT_TYPES) or kind.endswith(("+json", "+xml")):
-            return plain_text.decode_text(data)
+            return decode_text(data)
         if kind.startswith("audio/"):
             audio = self._settings().audio
             return await transcription.transcribe(item, data, audio.models if audio.enabled else [])

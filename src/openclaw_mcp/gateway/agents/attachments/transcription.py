@@ -3,7 +3,7 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class TranscriptionFailed(OpenClawError):
 
 
 async def transcribe(
-    recording: Attachment, data: bytes, models: list[Json], environ: Mapping[str, str] | None = None
+    recording: Attachment, data: bytes, models: Sequence[Json], environ: Mapping[str, str] | None = None
 ) -> str:
     """The text of a recording, by the first of `models` that succeeds. Raises TranscriptionFailed."""
     reasons = []

@@ -299,8 +299,8 @@ class CodexReader(dialect.CliReader[_Event]):
                 yield from self._append_text(item.id, item.whole_text, is_last=is_last)
             case "reasoning" if is_last and item.whole_text:
                 yield ThinkingText(item.whole_text)
-            case "error":
-                self.error = item.message
+            case "error":  # Codex goes on after it; what ends a turn is an event of its own
+                self.notice = item.message
             case "mcp_tool_call" | "command_execution" | "web_search" | "file_change":
                 yield from self._tool(item, is_last=is_last)
 

@@ -18,6 +18,7 @@ import pyjson5
 from ....core.errors import BadRequest
 from ....core.model import Json
 from ....net.files import make_private_folder
+from ....net.open_flags import NO_LINK, NO_WAIT
 from .dialect import CliAdapter
 
 LONGEST_INSTRUCTIONS: Final = 32 << 10  # bytes of a workspace's instructions that a confined run gets
@@ -154,7 +155,7 @@ def read_workspace_instructions(workspace: Path, name: str) -> str:
         path = (workspace / name).resolve(strict=True)
         if not path.is_relative_to(workspace.resolve()):
             return ""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ""

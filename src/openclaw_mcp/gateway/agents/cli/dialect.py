@@ -123,6 +123,8 @@ class CliReader(ABC, Generic[CliEvent]):
         """Whether the CLI reported that its answer is complete."""
         self.error: str | None = None
         """The last error; None again once the CLI has recovered from it."""
+        self.notice: str | None = None
+        """The last complaint that stopped nothing: the cause only if nothing else names one."""
         self.stop_reason = "stop"
         self.usage: Usage | None = None
         self.text: str | None = None

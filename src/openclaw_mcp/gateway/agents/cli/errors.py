@@ -4,10 +4,13 @@ import signal
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from ....core.agent import TurnFailed
 from ....core.errors import OpenClawError
 from .dialect import CliAdapter, CliErrorKind, classify_error
 from .process import CliSilentError
+from .stderr_text import clean_lines
 
 QUOTE_LENGTH: Final = 300  # characters of the CLI's own error text that the sentence quotes
 DETAIL_LENGTH: Final = 2000  # characters of it that are stored with the run
@@ -46,29 +49,39 @@ _MESSAGES: Final[dict[CliErrorKind, str]] = {
 }
 
 
-def run_failure(adapter: CliAdapter, error_text: str, status: int | None, *, secrets: Sequence[str]) -> TurnFailed:
-    """`error_text`: the CLI's error event, else the end of its stderr."""
+class CliOutput(Struct, frozen=True):
+    """What a CLI wrote about its failure."""
+
+    cause: str
+    """The part that names the cause; empty if it only warned, or said nothing."""
+    whole: str
+
+
+def run_failure(adapter: CliAdapter, said: CliOutput, status: int | None, *, secrets: Sequence[str]) -> TurnFailed:
+    cause, whole = said.cause, said.whole
     for secret in secrets:
-        error_text = error_text.replace(secret, "…")
-    code, quote = classify_error(error_text), _last_lines(error_text)
+        cause, whole = cause.replace(secret, "…"), whole.replace(secret, "…")
+    code, quote = classify_error(cause), _on_one_line(cause)
     if code in _MESSAGES:
         message = _MESSAGES[code].format(title=adapter.title, sign_in=adapter.sign_in, quote=quote)
+    elif quote:
+        message = f"{adapter.title} {_describe_exit(status)}: {quote}"
     else:
-        message = f"{adapter.title} {_describe_exit(status)}" + (f": {quote}" if quote else " and said nothing.")
+        warned = f"; it only warned: {_on_one_line(whole)}" if whole.strip() else " and said nothing."
+        message = f"{adapter.title} {_describe_exit(status)}{warned}"
     return TurnFailed(
         message=message,
         kind="rate_limit" if code == "rate" else "context_length" if code == "context" else "unknown",
-        detail={"code": code, "said": error_text[-DETAIL_LENGTH:], "status": status},
+        detail={"code": code, "said": whole[-DETAIL_LENGTH:], "status": status},
         drop_resume=code in ("context", "resume"),
     )
 
 
-def _last_lines(error_text: str) -> str:
-    """The end of the text, on one line."""
-    lines = [line.strip() for line in error_text.splitlines() if line.strip()]
-    text = " | ".join(lines)
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return printable if len(printable) <= QUOTE_LENGTH else "…" + printable[-QUOTE_LENGTH:]
+def _on_one_line(text: str) -> str:
+    """The beginning of the text, on one line."""
+    line = " | ".join(clean_lines(text))
+    printable = "".join(char if char.isprintable() else " " for char in line)
+    return printable if len(printable) <= QUOTE_LENGTH else printable[:QUOTE_LENGTH] + "…"
 
 
 def _describe_exit(status: int | None) -> str:

@@ -259,6 +259,7 @@ class _Event(Struct, frozen=True):
     """Any other value, of any type, is a failure."""
     error: str | dialect.CliError | None = None
     message: str | None = None
+    severity: str = ""
     stats: _TokenCounts = _TokenCounts()
 
     @property
@@ -284,6 +285,8 @@ class GeminiReader(dialect.CliReader[_Event]):
             case "tool_result":
                 content, failed = event.output or event.reason, event.status == "error"
                 yield from self.tool_outcome_events(event.tool_id, content, failed=failed)
+            case "error" if event.severity == "warning":
+                self.notice = event.message
             case "error":
                 self.error = event.message
             case "result":

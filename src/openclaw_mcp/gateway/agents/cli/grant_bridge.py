@@ -2,8 +2,8 @@
 
 import asyncio
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,21 +31,28 @@ class GatewayAccess(Struct, frozen=True, kw_only=True):
     server_command: tuple[str, ...]
     """The command line of `remoteclaw-mcp-server`."""
     read_effects: Callable[[Path], RunEffects]
-    allowed_tools: Callable[[Caller], Sequence[str]] | None = None
-    """The tools a caller may use; None = all that the server has."""
+    list_tools: Callable[[Caller], Awaitable[Sequence[str]]] | None = None
+    """Every tool of a caller, by name, once the MCP servers it needs have started; None = all that the server has."""
 
 
 class RunGatewayAccess:
     """The access of one run."""
 
     def __init__(
-        self, access: GatewayAccess, folder: Path, token: str, turn: Turn, fixed_env: Mapping[str, str]
+        self,
+        access: GatewayAccess,
+        folder: Path,
+        token: str,
+        turn: Turn,
+        *,
+        tools: Sequence[str] | None,
+        fixed_env: Mapping[str, str],
     ) -> None:
         self.token = token
         self._access = access
         self._effects_file = folder / "effects.ndjson"
         self._environment_file = folder / "server.env"
-        variables = {**fixed_env, **self._environment(turn)}
+        variables = {**fixed_env, **self._environment(turn, tools)}
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
         write_private_file(self._environment_file, "".join(lines).encode())
 
@@ -59,7 +66,7 @@ class RunGatewayAccess:
         known = await self._access.grants.settle(self.token)
         return merge_effects(await asyncio.to_thread(self._access.read_effects, self._effects_file), known)
 
-    def _environment(self, turn: Turn) -> dict[str, str]:
+    def _environment(self, turn: Turn, tools: Sequence[str] | None) -> dict[str, str]:
         grant = turn.caller.grant or Grant()
         variables = {
             "GATEWAY_URL": self._access.url,
@@ -74,23 +81,24 @@ class RunGatewayAccess:
             "TOOL_PROFILE": str(turn.settings.get("toolProfile") or "full"),
         }
         env = {f"REMOTECLAW_{name}": value for name, value in variables.items() if value}
-        if self._access.allowed_tools is not None:
+        if tools is not None:
             # Even an empty list: without the variable the server would list all it has.
-            env["REMOTECLAW_TOOLS"] = ",".join(self._access.allowed_tools(turn.caller))
+            env["REMOTECLAW_TOOLS"] = ",".join(tools)
         return env
 
 
-@contextmanager
-def open_gateway_access(
+@asynccontextmanager
+async def open_gateway_access(
     access: GatewayAccess | None, folder: Path, turn: Turn, *, fixed_env: Mapping[str, str]
-) -> Iterator[RunGatewayAccess | None]:
+) -> AsyncIterator[RunGatewayAccess | None]:
     """Access for as long as the run lasts; None without a gateway. `fixed_env`: variables that the server has even if
     the CLI does not pass them on."""
     if access is None:
         yield None
         return
+    tools = None if access.list_tools is None else await access.list_tools(turn.caller)
     token = access.grants.issue(turn.caller, seconds=GRANT_SECONDS)
     try:
-        yield RunGatewayAccess(access, folder, token, turn, fixed_env)
+        yield RunGatewayAccess(access, folder, token, turn, tools=tools, fixed_env=fixed_env)
     finally:
         access.grants.revoke(token)

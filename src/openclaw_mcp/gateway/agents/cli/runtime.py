@@ -33,6 +33,7 @@ from .grant_bridge import GatewayAccess, RunGatewayAccess, open_gateway_access
 from .process import CliCommand, CliProcess, CliSilentError
 from .prompt import build_system_prompt, format_history
 from .run_folder import RunFolders
+from .stderr_text import find_cause
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,9 @@ class CliAgent:
         env[RUN_MARK_VARIABLE] = secrets.token_hex(8)
         # Python finds packages installed for the user by the user's home, which a confined CLI does not have.
         fixed = {name: value for name, value in env.items() if name in (RUN_MARK_VARIABLE, "HOME")}
-        access = stack.enter_context(open_gateway_access(self._context.gateway_access, folder, turn, fixed_env=fixed))
+        access = await stack.enter_async_context(
+            open_gateway_access(self._context.gateway_access, folder, turn, fixed_env=fixed)
+        )
         return PreparedTurn(
             adapter=self._adapter,
             turn=turn,
@@ -258,12 +261,14 @@ class CliAttempt:
     def _check_result(self, process: CliProcess) -> None:
         if self._reader.done:
             return
-        error = self._reader.error or process.stderr
-        kind = classify_error(f"{error}\n{process.stderr}")
+        error, stderr = self._reader.error, process.stderr
+        kind = classify_error(f"{error or ''}\n{stderr}")
         if not self._has_output and (kind == "store" or (kind == "resume" and self._resume_state is not None)):
             self.retry_reason = kind
         prepared = self._prepared
-        self._failure = errors.run_failure(prepared.adapter, error, process.status, secrets=prepared.secrets)
+        cause = error or find_cause(stderr) or self._reader.notice or ""
+        said = errors.CliOutput(cause=cause, whole=error or stderr or cause)
+        self._failure = errors.run_failure(prepared.adapter, said, process.status, secrets=prepared.secrets)
 
     def end_events(self) -> Sequence[agent.AgentEvent]:
         reader = self._reader

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ....net.open_flags import NOT_INHERITED
 from .errors import ModelError
 from .settings import KeySource, ModelProvider
 
@@ -72,7 +73,7 @@ def _read_key_file(source: KeySource) -> tuple[str, str]:
     """The key, or what is wrong. A file others may read is no place for one."""
     path = Path(source.where).expanduser()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | NOT_INHERITED)
     except OSError as exc:
         return "", f"{path} can't be read ({exc.strerror})"
     with os.fdopen(descriptor, "rb") as file:

@@ -38,6 +38,10 @@ class ModelClients:
             self._key_rings[provider] = KeyRing(provider)
         return self._key_rings[provider]
 
+    def forget_keys(self) -> None:
+        """Each key is read again, from where the config has it, by the next turn that needs it."""
+        self._key_rings.clear()
+
     async def aclose(self) -> None:
         await self.http.aclose()
 

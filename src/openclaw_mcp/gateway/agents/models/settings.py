@@ -40,6 +40,8 @@ class TokenCost(Struct, frozen=True, rename="camel"):
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
     id: str
+    name: str | None = None
+    """Its name for people."""
     window: int = config.ModelEntry(id="").context_window
     max_output: int | None = None
     accepts_images: bool = True
@@ -111,6 +113,7 @@ def _read_model(entry: config.ModelEntry) -> ModelInfo:
     cost = {name: float(entry.cost.get(name) or 0) for name in ("input", "output", "cacheRead", "cacheWrite")}
     return ModelInfo(
         id=entry.id,
+        name=entry.name,
         window=entry.context_window,
         max_output=entry.max_tokens,
         accepts_images="image" in entry.input,

@@ -12,14 +12,24 @@ from ....core.json_values import drop_none
 from ....core.model import Caller, Json
 from ....core.model_name import check_model_name
 from ....core.numbers import parse_whole_number
-from ....core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod, RpcModule, has_scope, read_params, scope_error
+from ....core.rpc import (
+    READ,
+    WRITE,
+    RpcCall,
+    RpcError,
+    RpcMethod,
+    RpcModule,
+    has_scope,
+    read_params,
+    scope_error,
+)
 from ....core.session_target import child_grant
 from ....core.sessions import Subagent, now_ms
 from . import prompts
 from .agent_messages import MAX_MESSAGE_LENGTH, AgentMessenger, ConverseRequest
 from .session_visibility import RpcHandler, SessionVisibility, caller_session, not_visible_error
 from .settings import DelegationSettings
-from .subagents import SpawnRequest, SubagentSupervisor
+from .subagents import REQUESTER_STOPPED, SpawnRequest, SubagentSupervisor
 
 MAX_TASK: Final = 200_000  # characters; more belongs in a file the task names
 MAX_ORDER: Final = 4000
@@ -70,12 +80,11 @@ class ConverseParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 STOP_METHODS: Final = {
     "chat.abort": "sessionKey",
-    "chat.send": "sessionKey",
     "sessions.abort": "key",
     "sessions.reset": "key",
     "sessions.delete": "key",
 }
-"""Methods that may stop a session, and the parameter that names it."""
+"""Methods that stop a session, and the parameter that names it."""
 
 
 class DelegationMethods:
@@ -264,11 +273,10 @@ class DelegationMethods:
         async def stop(call: RpcCall) -> Any:
             done = await method.handle(call)
             key, agent, params = call.params.get(parameter), call.params.get("agentId"), call.params
-            is_stop = method.name != "chat.send" or _is_stop_command(params.get("message"))
-            if isinstance(key, str) and is_stop and params.get("runId") is None:
+            if isinstance(key, str) and params.get("runId") is None:
                 key = self._visibility.canonical_key(key, agent if isinstance(agent, str) else None)
                 for child in await self._children(call.caller, key):
-                    await self._supervisor.kill(child, reason="the session that started it was stopped")
+                    await self._supervisor.kill(child, reason=REQUESTER_STOPPED)
             return done
 
         return stop
@@ -311,7 +319,3 @@ class DelegationMethods:
 
 def _unknown_child() -> RpcError:
     return RpcError("this session has no such sub-agent; action list names those it has")
-
-
-def _is_stop_command(message: Any) -> bool:
-    return isinstance(message, str) and message.strip() in ("/stop", "/new", "/reset")

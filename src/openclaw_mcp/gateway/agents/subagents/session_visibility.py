@@ -167,6 +167,8 @@ class SessionVisibility:
 
     async def _guard_resolve(self, call: RpcCall, run: RpcHandler) -> Any:
         """A session that is not visible is answered like one that does not exist, by whichever name."""
+        if call.params.get("shortId") is not None:
+            raise RpcError("an agent names a session by its key, sessionId or label", kind="FORBIDDEN")
         key, other = call.params.get("key"), call.params.get("label") or call.params.get("sessionId")
         if key is not None:
             await self.check_visible(

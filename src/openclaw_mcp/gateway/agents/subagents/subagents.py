@@ -31,6 +31,7 @@ STEER_EVERY: Final = 2.0  # seconds between two orders to the same sub-agent: ea
 STEER_WAIT: Final = 5.0  # seconds for the replaced run to end
 SWEEP_SECONDS: Final = 60.0  # seconds between sweeps for sessions to archive
 RETENTION_MS: Final = 30 * 24 * 3600 * 1000  # milliseconds after its end that a sub-agent stays stored
+REQUESTER_STOPPED: Final = "the session that started it was stopped"
 MOST_STEER_TIMES: Final = 1024  # pairs remembered for `STEER_EVERY`
 
 
@@ -175,6 +176,10 @@ class SubagentSupervisor:
         if running and ":subagent:" in child.requester_key:
             self._settle_soon(child.requester_key)  # it may have waited for this one only
         return len(running)
+
+    async def kill_children(self, key: str) -> int:
+        """Stop all that a session's stopped work has started; how many were running."""
+        return sum([await self.kill(child, reason=REQUESTER_STOPPED) for child in await self.children(key)])
 
     async def steer(self, child: Subagent, message: str, *, grant: Grant) -> Subagent:
         """Discard its work and give it another task, in the same session. Raises RpcError.

@@ -1,4 +1,4 @@
-"""`tasks.list`, `tasks.get`, `tasks.cancel`: sub-agents as tasks."""
+"""`tasks.list`, `tasks.get`, `tasks.cancel`: sub-agents as tasks; the last two know runs of `agent` too."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
@@ -8,13 +8,16 @@ from msgspec import Meta, Struct
 from ....core.fields import NonEmptyStr
 from ....core.model import Json
 from ....core.numbers import parse_whole_number
+from ....core.ports import RunExecutor
 from ....core.repositories import SubagentRepository
 from ....core.rpc import READ, WRITE, RpcCall, RpcError, RpcMethod, read_params
-from ....core.sessions import Subagent, SubagentQuery
+from ....core.run_tasks import is_task, run_task
+from ....core.sessions import Run, Subagent, SubagentQuery
 from . import prompts
 from .session_visibility import SessionVisibility
 from .subagents import SubagentSupervisor
 
+STOP_WAIT: Final = 10.0  # seconds a cancelled run has to end before its task is shown
 Status = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 OUTCOMES: Final[dict[Status, tuple[str | None, ...]]] = {
     "queued": (),  # a sub-agent runs from the first moment
@@ -47,9 +50,11 @@ class TaskMethods:
     """For operators: a run's grant gives no access; an agent has the tool `subagents` for its own."""
 
     def __init__(
-        self, supervisor: SubagentSupervisor, subagents: SubagentRepository, visibility: SessionVisibility
-    ) -> None:
+        self, supervisor: SubagentSupervisor, subagents: SubagentRepository, visibility: SessionVisibility,
+        runner: RunExecutor,
+    ) -> None:  # fmt: skip
         self._supervisor, self._subagents, self._visibility = supervisor, subagents, visibility
+        self._runner = runner
 
     def methods(self) -> Sequence[RpcMethod]:
         return (
@@ -76,19 +81,35 @@ class TaskMethods:
     async def _get(self, call: RpcCall) -> Json:
         asked = read_params(call.params, GetParams, call.method)
         child = await self._subagents.find(asked.task_id)
-        if child is None:
+        if child is not None:
+            return {"task": prompts.task_view(child)}
+        run = await self._find_run(asked.task_id)
+        if run is None:
             raise RpcError(f"task not found: {asked.task_id}")
-        return {"task": prompts.task_view(child)}
+        return {"task": run_task(run)}
+
+    async def _find_run(self, task_id: str) -> Run | None:
+        run = await self._runner.find(task_id)
+        return run if run is not None and is_task(run) else None
 
     async def _cancel(self, call: RpcCall) -> Json:
         """It has ended when this answers, and so have its own sub-agents."""
         asked = read_params(call.params, CancelParams, call.method)
         child = await self._subagents.find(asked.task_id)
         if child is None:
-            return {"found": False, "cancelled": False, "reason": "task not found"}
+            return await self._cancel_run(asked.task_id)
         stopped = await self._supervisor.kill(child, reason=asked.reason or "cancelled")
         after = await self._subagents.find(asked.task_id) or child
         done: Json = {"found": True, "cancelled": bool(stopped), "task": prompts.task_view(after)}
+        return done if stopped else {**done, "reason": "it has ended already"}
+
+    async def _cancel_run(self, task_id: str) -> Json:
+        run = await self._find_run(task_id)
+        if run is None:
+            return {"found": False, "cancelled": False, "reason": "task not found"}
+        stopped = await self._runner.abort(run.session_key, run_id=task_id)
+        after = await self._runner.wait(task_id, seconds=STOP_WAIT) or run
+        done: Json = {"found": True, "cancelled": bool(stopped), "task": run_task(after)}
         return done if stopped else {**done, "reason": "it has ended already"}
 
 

@@ -18,8 +18,8 @@ from .transcript_excerpt import config_part, session_kind, trim_messages
 MOST_MESSAGES: Final = 1000
 ROW_FIELDS: Final = (
     "key", "kind", "classification", "label", "displayName", "derivedTitle", "lastMessagePreview", "channel", "agentId",
-    "sessionId", "status", "updatedAt", "startedAt", "endedAt", "hasActiveRun", "modelProvider", "model",
-    "inputTokens", "outputTokens", "totalTokens", "spawnedBy", "spawnDepth", "archived", "messages",
+    "sessionId", "status", "updatedAt", "startedAt", "endedAt", "hasActiveRun", "messageCount", "modelProvider",
+    "model", "inputTokens", "outputTokens", "totalTokens", "spawnedBy", "spawnDepth", "archived", "messages",
 )  # fmt: skip
 
 PASSED_ON: Final = {"sessions_spawn": "sessions.spawn", "subagents": "sessions.subagents"}

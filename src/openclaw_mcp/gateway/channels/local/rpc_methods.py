@@ -16,7 +16,8 @@ from ....core.mail import LocalMessageRepository, NewLocalMessage
 from ....core.model import Json, Sender
 from ....core.owner import looks_like_owner
 from ....core.rpc import ADMIN, READ, WRITE, Publish, RpcCall, RpcError, RpcEvent, RpcMethod, read_params
-from ..inbound_handler import run_id_of
+from ....core.sessions import QueueMode
+from ..inbound_handler import run_id_for
 from ..inbound_rules import MAIN_CONVERSATION
 from ..message_actions import message_view
 from .channel import MEDIA_LIMIT, LocalChannel, LocalEvent
@@ -63,11 +64,17 @@ def topic_of(account: str, conversation: str) -> str:
 
 
 class LocalMethods:
-    """An `RpcModule`. It creates the channel of each local account, and publishes the channels' events."""
+    """An `RpcModule`. It creates the channel of each local account, and publishes the channels' events.
 
-    def __init__(self, repository: LocalMessageRepository, publish: Publish) -> None:
+    `queue_mode` is what a message does that comes while the agent works.
+    """
+
+    def __init__(
+        self, repository: LocalMessageRepository, publish: Publish, *, queue_mode: Callable[[], QueueMode]
+    ) -> None:
         self._repository = repository
         self._publish = publish
+        self._queue_mode = queue_mode
         self._channels: dict[str, LocalChannel] = {}
         self._disconnects: dict[str, Callable[[], None]] = {}
 
@@ -117,7 +124,10 @@ class LocalMethods:
             message = await channel.receive(new, mentioned=params.mentioned, vouched=vouched)
         except ChannelError as exc:
             raise RpcError(str(exc), kind="UNAVAILABLE", retryable=True) from None
-        return {"conversation": conversation, "messageId": message.id, "at": message.at, "runId": run_id_of(message)}
+        return {
+            "conversation": conversation, "messageId": message.id, "at": message.at,
+            "runId": _run_id(params.account_id, message.id), "queueMode": self._queue_mode(),
+        }  # fmt: skip
 
     async def _read(self, call: RpcCall) -> Json:
         params = read_params(call.params, LocalReadParams, call.method)
@@ -161,8 +171,14 @@ class LocalMethods:
             "message": None if event.message is None else message_view(event.message),
             "messageId": event.message_id, "threadId": event.thread, "on": event.on if event.kind == "typing" else None,
         }  # fmt: skip
+        if event.kind == "added" and event.message is not None and not event.message.mine:
+            fields["runId"] = _run_id(account, event.message.id)
         topic = topic_of(account, event.conversation)
         self._publish(RpcEvent(name="local.message", payload=drop_none(fields), topic=topic))
+
+
+def _run_id(account: str, message_id: str) -> str:
+    return run_id_for(LOCAL_CHANNEL, account, message_id)
 
 
 def _authorize_sender(sender: Sender | None, *, vouched: bool) -> Sender:
