@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from openclaw_mcp.config import merge, parsing, redaction
@@ -248,10 +248,21 @@ def test_every_hidden_value_comes_back(config: Any) -> None:
 
 @given(base=Values, patch=Values)
 @example(base=None, patch=[{"id": "0", "a": None}])
-@example(base=[1], patch=[{"id": "0", "a": None}, {"id": "0", "b": 1}])
+@example(base=[1], patch=[{"id": "0", "a": None}, {"id": "1", "b": 1}])
+@example(base=[{"id": "0", "a": 1}, {"id": "0"}], patch=[{"id": "0", "a": None}])
 def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> None:
-    once = merge.merge_patch(base, patch)
+    try:
+        once = merge.merge_patch(base, patch)
+    except BadRequest:  # it names one id twice
+        assume(False)
     assert merge.merge_patch(once, patch) == once
+
+
+@pytest.mark.parametrize("base", [None, [{"id": "main"}], [{"id": "twin"}]])
+def test_a_patch_names_each_id_of_a_list_once(base: Any) -> None:
+    patch = {"agents": {"list": [{"id": "twin", "model": "a/b"}, {"id": "twin"}]}}
+    with pytest.raises(BadRequest, match=r"agents\.list: the patch names the id 'twin' twice"):
+        merge.merge_patch({"agents": {"list": base}}, patch)
 
 
 def test_a_hidden_secret_with_nothing_behind_it_is_refused() -> None:

@@ -9,7 +9,7 @@ from ..core.model import Json
 FORBIDDEN_KEYS = ("__proto__", "constructor", "prototype")
 
 
-def merge_patch(base: Any, patch: Any) -> Any:
+def merge_patch(base: Any, patch: Any, path: str = "") -> Any:
     if isinstance(patch, dict):
         result: Json = dict(base) if isinstance(base, dict) else {}
         for key, value in patch.items():
@@ -18,14 +18,27 @@ def merge_patch(base: Any, patch: Any) -> Any:
             if value is None:
                 result.pop(key, None)
             else:
-                result[key] = merge_patch(result.get(key), value)
+                result[key] = merge_patch(result.get(key), value, f"{path}.{key}" if path else key)
         return result
     if _has_ids(patch):
-        entries: Json = {_entry_id(item): item for item in base} if _has_ids(base) else {}
-        for item in patch:
-            entries[_entry_id(item)] = merge_patch(entries.get(_entry_id(item)), item)
-        return list(entries.values())
+        return _merge_entries(base if _has_ids(base) else [], patch, path)
     return patch
+
+
+def _merge_entries(base: list[Any], patch: list[Any], path: str) -> list[Any]:
+    entries = list(base)
+    places = {_entry_id(item): index for index, item in enumerate(base)}
+    named = set()
+    for item in patch:
+        entry_id = _entry_id(item)
+        if entry_id in named:
+            raise BadRequest(f"invalid config: {path or 'the list'}: the patch names the id {entry_id!r} twice")
+        named.add(entry_id)
+        if entry_id in places:
+            entries[places[entry_id]] = merge_patch(entries[places[entry_id]], item, path)
+        else:
+            entries.append(merge_patch(None, item, path))
+    return entries
 
 
 def _has_ids(value: Any) -> bool:
@@ -33,7 +46,7 @@ def _has_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(_entry_id(item) for item in value)
 
 
-def _entry_id(item: Any) -> Any:
+def _entry_id(item: Any) -> str | None:
     found = item.get("id") if isinstance(item, dict) else None
     return found if isinstance(found, str) else None
 
