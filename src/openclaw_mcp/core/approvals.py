@@ -1,6 +1,5 @@
 """Questions about commands as conversations see them: whose run caused one, its text, and the port to answer it."""
 
-import re
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
@@ -18,7 +17,11 @@ DECISIONS: Final[tuple[ExecApprovalDecision, ...]] = ("allow-once", "allow-alway
 
 MAX_SHOWN_COMMAND: Final = 3000  # characters: with the lines around it, one message of every channel
 MAX_SHOWN_REASON: Final = 300  # characters
+MAX_SHOWN_NODE_NAME: Final = 100  # characters
 _LINE_MARK: Final = "| "
+_FENCE: Final = "```"
+"""Of one length, however many backticks a command has: no line with the mark closes it, and with a longer one the text
+would be split over messages, where the rest of the command is Markdown that may show nothing."""
 WHERE_TO_ANSWER: Final = "`openclaw approvals --gateway`"
 
 _DECISION_WORDS: Final[dict[str, ExecApprovalDecision]] = {
@@ -165,7 +168,7 @@ def origin_of(caller: Caller, run_id: str | None) -> QuestionOrigin:
 
 def describe_place(*, node_name: str | None, node_id: str | None, host: str | None) -> str:
     """Where a command would run, for people. Not escaped."""
-    name = node_name or (node_id or "")[:12]
+    name = (node_name or (node_id or "")[:12])[:MAX_SHOWN_NODE_NAME]
     return f"node {name}" if name else host or "the gateway"
 
 
@@ -188,5 +191,4 @@ def quote_command(command: str, why: str) -> str:
     reason = escape_line(why)
     reason = reason if len(reason) <= MAX_SHOWN_REASON else f"{reason[:MAX_SHOWN_REASON]} …"
     lines = [*text.split("\n"), *([f"({reason})"] if reason else [])]
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", "".join(lines))), default=0))
-    return "\n".join([fence, *(f"{_LINE_MARK}{line}" for line in lines), fence])
+    return "\n".join([_FENCE, *(f"{_LINE_MARK}{line}" for line in lines), _FENCE])

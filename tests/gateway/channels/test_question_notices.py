@@ -1,14 +1,20 @@
 """Questions about commands on a messenger: where they are put, who answers, what a restart leaves behind."""
 
+import html
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from openclaw_mcp.core.approvals import CommandQuestion, QuestionOrigin
+from openclaw_mcp.core.approvals import MAX_SHOWN_COMMAND, CommandQuestion, QuestionOrigin
 from openclaw_mcp.core.model import Sender
-from openclaw_mcp.gateway.channels.markup import to_inline_html
+from openclaw_mcp.core.visible_text import escape_command
+from openclaw_mcp.gateway.channels.chunks import split_text
+from openclaw_mcp.gateway.channels.markup import to_html, to_inline_html
+from openclaw_mcp.gateway.channels.telegram.channel import TEXT_LIMIT
 from openclaw_mcp.gateway.nodes.approval_queue import (
     ApprovalRequester,
     ExecApprovalRecord,
@@ -93,18 +99,39 @@ def test_a_gateway_that_stops_says_that_its_questions_are_over(tmp_path: Path) -
     ],
 )
 def test_markup_in_a_command_is_shown_as_text(command: str) -> None:
-    question = CommandQuestion(
-        code="abcdef",
-        origin=QuestionOrigin(),
-        place="node x",
-        command=command,
-        why="",
-        decisions=("allow-once", "deny"),
-        expires_at_ms=60_000,
-    )
-    html = to_inline_html(question.describe(0))
-    assert html.count("<pre><code>") == html.count("</code></pre>") == 1
-    inside = html.partition("<pre><code>")[2].partition("</code></pre>")[0]
+    shown = to_inline_html(ask_about(command).describe(0))
+    assert shown.count("<pre><code>") == shown.count("</code></pre>") == 1
+    inside = shown.partition("<pre><code>")[2].partition("</code></pre>")[0]
     assert all(line.startswith("| ") for line in inside.split("\n"))
-    assert "<a " not in html
-    assert "<b>" not in html
+    assert "<a " not in shown
+    assert "<b>" not in shown
+
+
+def ask_about(command: str, *, why: str = "", place: str = "node x") -> CommandQuestion:
+    return CommandQuestion(
+        code="abcdef", origin=QuestionOrigin(), place=place, command=command, why=why,
+        decisions=("allow-once", "deny"), expires_at_ms=60_000,
+    )  # fmt: skip
+
+
+Fragments = st.sampled_from(
+    ["`", "``", "```", "~~~", "[x]: <", "\n", "\n\n", "| ", "> ", "a", " ", ";", "<!--", "    "]
+)
+Commands = st.lists(
+    st.one_of(Fragments, st.tuples(Fragments, st.integers(1, MAX_SHOWN_COMMAND)).map(lambda run: run[0] * run[1])),
+    min_size=1,
+    max_size=12,
+).map("".join)
+
+
+@given(command=Commands, why=Commands)
+@example(command="echo # " + "`" * 1400 + "\necho " + "-" * 1150 + ';[x]: <;rm -rf $HOME;:> "/dev/null"\ntrue', why="")
+def test_what_may_be_allowed_is_shown_whole_in_one_message(command: str, why: str) -> None:
+    question = ask_about(command, why=why, place="node " + "n" * 100)
+    (text,) = [part for part in split_text(question.describe(0), TEXT_LIMIT) if "abcdef" in part]
+    if question.is_too_long:
+        assert "/approve abcdef once" not in text
+        return
+    for rendered in (to_inline_html(text), to_html(text) or ""):
+        block = html.unescape(rendered.partition("<code>")[2].partition("</code>")[0])
+        assert block.startswith("\n".join(f"| {line}" for line in escape_command(command).split("\n")))
