@@ -39,8 +39,8 @@ class Gateway:
         self.messages: list[ShownMessage] = []
         self.sent: dict[str, str] = {}
         """Texts by their keys."""
-        self.runs: dict[str, str] = {}
-        """Their outcomes, as `agent.wait` says them."""
+        self.runs: dict[str, RunOutcome] = {}
+        """Those that ended while the chat was away."""
         self.loses_answers = False
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -76,8 +76,8 @@ class Gateway:
     def read_event(self, event: EventFrame) -> Sequence[ChatUpdate]:
         return (cast(ChatUpdate, event.payload),)
 
-    async def call(self, method: str, params: Any, **_: object) -> Any:
-        return {"status": self.runs.get(params["runId"], "timeout")}
+    async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
+        return (ReplyEnded(run_id, self.runs[run_id]),) if run_id in self.runs else ()
 
     # ---- what happens ----
 
@@ -85,8 +85,8 @@ class Gateway:
         for update in updates:
             self.events.emit(EventFrame(event="x", payload=update, seq=None))
 
-    def reply(self, id: str, text: str) -> MessageAdded:
-        message = ShownMessage(id=id, text=text, by_agent=True, name="agent")
+    def reply(self, id: str, text: str, run_id: str | None = None) -> MessageAdded:
+        message = ShownMessage(id=id, text=text, by_agent=True, name="agent", run_id=run_id)
         self.messages.append(message)
         return MessageAdded(message)
 
@@ -204,6 +204,29 @@ def test_two_replies_are_not_mixed() -> None:
         gateway.happen(gateway.reply("a", "First."), ReplyText(second, "Second"), ReplyEnded(second, "ok"))
         gateway.happen(gateway.reply("b", "Second."))
         assert screen.text == "-- waits: answered when this turn ends\nFirst.\nSecond.\n"
+
+    chat(scene)
+
+
+def test_a_reply_that_another_message_interrupts_goes_on_after_it() -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        first, second = await send(terminal, gateway, "one"), await send(terminal, gateway, "two")
+        gateway.happen(ReplyEnded(first, "ok"), ReplyText(second, "Sec"))
+        gateway.happen(gateway.reply("a", "First.", run_id=first), ReplyText(second, "Secon"))
+        gateway.happen(NoticeAdded("May it run?"), ReplyText(second, "Second"), ReplyEnded(second, "ok"))
+        gateway.happen(gateway.reply("b", "Second.", run_id=second))
+        assert screen.text == "-- waits: answered when this turn ends\nSec\nFirst.\n…on\nMay it run?\n…d.\n"
+
+    chat(scene)
+
+
+def test_the_reply_of_another_run_that_never_sends_its_message_holds_up_no_later_one() -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        gateway.happen(ReplyText("other", "Never m"), ReplyEnded("other", "aborted"))
+        run = await send(terminal, gateway, "one")
+        gateway.happen(ReplyText(run, "Never m"), ReplyText(run, "Never mind"), ReplyEnded(run, "ok"))
+        gateway.happen(gateway.reply("a", "Never mind.", run_id=run))
+        assert screen.text == "Never m\nNever mind.\n"
 
     chat(scene)
 

@@ -23,6 +23,7 @@ from .gateway_connection import read_reply
 
 READ_LIMIT: Final = 200  # messages that are read at once: more than a chat misses while its gateway restarts
 MAX_SESSION_TEXT: Final = 200_000  # characters of one message of a transcript; what is longer is cut
+END_GRACE: Final = 30.0  # seconds a gateway has to answer after the time it may wait for a run
 REMEMBERED_RUNS: Final = 500  # runs of a conversation that are known; older ones have ended long ago
 
 QueueMode = Literal["collect", "followup", "steer", "interrupt"]
@@ -116,6 +117,10 @@ class Conversation(Protocol):
 
     async def stop(self) -> str | None:
         """Stop what the agent does; what to show of it, or None when the gateway says it in the conversation."""
+
+    async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
+        """How a run ended that no event may tell of, with what no message tells of it; nothing while it runs, or for a
+        command, which has no run."""
 
     def refuse(self, text: str) -> str | None:
         """Why a text is not sent, when the gateway itself would not say it."""
@@ -217,6 +222,11 @@ class LocalConversation:
         await self.send("/stop", str(uuid.uuid4()))
         return None
 
+    async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
+        """A message tells of a failure."""
+        ended = await _wait_for_end(self._client, run_id, seconds)
+        return () if ended.outcome is None else (ReplyEnded(run_id, ended.outcome),)
+
     def refuse(self, text: str) -> str | None:
         return None
 
@@ -254,10 +264,6 @@ class _ChatEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def text(self) -> str:
         return read_struct(self.message, ChatMessage).text if isinstance(self.message, dict) else ""
-
-    @property
-    def error_text(self) -> str:
-        return f"⚠️ {(self.error_message or 'the agent failed').removeprefix('⚠️ ')}"
 
     @property
     def outcome(self) -> RunOutcome | None:
@@ -369,6 +375,15 @@ class SessionConversation:
         stopped = await self._client.call("chat.abort", {"sessionKey": self._key})
         return "Stopped." if stopped.get("aborted") else "Nothing was going on."
 
+    async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
+        ended = await _wait_for_end(self._client, run_id, seconds)
+        if ended.outcome is None:
+            return ()
+        if ended.outcome != "error":
+            return (ReplyEnded(run_id, ended.outcome),)
+        _remember(self._finished, run_id)
+        return (MessageAdded(_failure(run_id, ended.error)), ReplyEnded(run_id, ended.outcome))
+
     def refuse(self, text: str) -> str | None:
         name = command_word(text)
         return None if name is None or name in self._commands else unknown_command_text(name, self._commands)
@@ -385,11 +400,34 @@ class SessionConversation:
         if not isinstance(updates[0], ReplyEnded):
             return updates
         _remember(self._finished, chat.run_id)
-        text = chat.error_text if chat.state == "error" else chat.text
-        if not text or chat.state == "aborted":
+        if chat.state == "error":
+            return [MessageAdded(_failure(chat.run_id, chat.error_message)), *updates]
+        if not chat.text or chat.state == "aborted":
             return updates
-        reply = ShownMessage(id=chat.run_id, text=text, by_agent=True, name="agent")
-        return [MessageAdded(reply), *updates]
+        return [MessageAdded(ShownMessage(id=chat.run_id, text=chat.text, by_agent=True, name="agent")), *updates]
+
+
+class _RunEnd(Struct, frozen=True):
+    """What `agent.wait` answers."""
+
+    status: str = ""
+    error: str | None = None
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        if self.status == "error":
+            return "aborted" if self.error == "aborted" else "error"
+        return "ok" if self.status == "ok" else None
+
+
+async def _wait_for_end(client: GatewayClient, run_id: str, seconds: float) -> _RunEnd:
+    params = {"runId": run_id, "timeoutMs": int(seconds * 1000)}
+    return read_struct(await client.call("agent.wait", params, within=seconds + END_GRACE), _RunEnd)
+
+
+def _failure(run_id: str, error: str | None) -> ShownMessage:
+    text = f"⚠️ {(error or 'the agent failed').removeprefix('⚠️ ')}"
+    return ShownMessage(id=run_id, text=text, by_agent=True, name="agent", run_id=run_id)
 
 
 def _sent_id(key: str) -> str:

@@ -31,6 +31,7 @@ from .chat_conversation import (
 )
 from .chat_questions import SessionQuestions
 from .chat_screen import ChatScreen
+from .chat_stream import ReplyStream
 from .chat_turn import ChatTurn, wait_until_sent
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ HISTORY_LIMIT: Final = 10  # earlier messages that are shown
 MAX_UNSENT: Final = 100  # lines that wait to be sent while the gateway is away
 MAX_SHOWN_IDS: Final = 5000  # messages that are known to be shown; more than are ever read again
 MAX_HELD_EVENTS: Final = 10_000  # events that come while missed messages are read
-MAX_UNCLAIMED: Final = 20  # replies that wait for their messages; one at a time, unless the gateway is killed often
 RETRY_DELAY: Final = 0.2  # seconds before a line is sent again, for the loss of the connection to be known
 RUN_POLL: Final = 30.0  # seconds of one wait for a run that had to queue
 LEAVE_COMMANDS: Final = ("/quit", "/exit")
@@ -74,12 +74,7 @@ class ChatTerminal:
         """Runs that ended while a line was being sent: its own may be among them, when its end comes with its id."""
         self._typing = False
         self._stopping = False
-        self._stream: tuple[str, str] | None = None
-        """The run whose reply is being shown as it is written, and what is shown of it."""
-        self._stream_is_cut = False
-        """Whether the connection was lost in the middle of it."""
-        self._unclaimed_texts: list[str] = []
-        """Replies that were shown as they were written, and whose messages have not come."""
+        self._stream = ReplyStream(screen)
         self._shown_ids: dict[str, None] = {}
         self._is_current = asyncio.Event()
         """Set while we are connected and everything that was missed is shown."""
@@ -257,7 +252,7 @@ class ChatTerminal:
                 else:
                     turn.on_start()
                 if isinstance(update, ReplyText):
-                    self._show_partial(run_id, update.text)
+                    self._stream.add(run_id, update.text)
 
     def _on_message(self, message: ShownMessage, *, is_late: bool = False) -> None:
         """`is_late`: it came while we were away."""
@@ -273,10 +268,8 @@ class ChatTerminal:
             self._show_notice(message.text)
             return
         answered = self._find_answered(message, is_late=is_late)
-        if is_late and message.text in self._unclaimed_texts:  # it was shown as it was written
-            self._unclaimed_texts.remove(message.text)
-        elif answered is not None or not self._only_own:
-            self._show_reply(message)
+        if answered is not None or not self._only_own:
+            self._show_reply(message, is_late=is_late)
         if answered is not None and message.is_last:
             answered.on_reply()
 
@@ -294,22 +287,23 @@ class ChatTerminal:
         self._typing = False  # shown again soon, if it is for another message
         turn = self._find_turn(run_id)
         if turn is None:
+            self._stream.give_way(run_id)
             if len(self._early_ends) < MAX_HELD_EVENTS:
                 self._early_ends[run_id] = outcome
             return
         if outcome == "queued":
-            self._tasks.spawn(self._follow_queued(turn, run_id), name="queued run")
+            self._tasks.spawn(self._follow_queued(run_id), name="queued run")
             return
         turn.on_end(outcome)
 
-    async def _follow_queued(self, turn: ChatTurn, run_id: str) -> None:
+    async def _follow_queued(self, run_id: str) -> None:
         """The run goes on under another id; when it has ended, its reply is in the transcript."""
-        status = "pending"
-        while status in ("pending", "timeout"):
-            params = {"runId": run_id, "timeoutMs": int(RUN_POLL * 1000)}
-            status = (await self._client.call("agent.wait", params, within=2 * RUN_POLL)).get("status")
+        ended: Sequence[ChatUpdate] = ()
+        while not ended:
+            ended = await self._conversation.wait_for_end(run_id, RUN_POLL)
         self._show_missed(await self._conversation.read())
-        turn.on_end("ok" if status == "ok" else "error")
+        for update in ended:
+            self._on_update(update)
         self._forget_turns()
 
     def _find_turn(self, run_id: str) -> ChatTurn | None:
@@ -319,8 +313,7 @@ class ChatTerminal:
         """Forget the turns that are over."""
         for turn in [turn for turn in self._turns if turn.is_over.is_set()]:
             self._turns.remove(turn)
-            if self._stream is not None and self._stream[0] in (turn.run_id, turn.key):
-                self._end_stream()
+            self._stream.drop((turn.run_id, turn.key))
         self._show_status()
 
     # ---- the connection ------------------------------------------------------------------------------------------
@@ -328,7 +321,7 @@ class ChatTerminal:
     def _on_connection_loss(self, reason: str) -> None:
         self._is_current.clear()
         self._typing, self._dial_failure = False, reason
-        self._stream_is_cut = self._stream is not None
+        self._stream.interrupt()
         self._screen.show_note(f"{reason}; reconnecting")
         self._show_status()
 
@@ -346,7 +339,8 @@ class ChatTerminal:
         try:
             waiting = await self._conversation.open()
             messages = await self._conversation.read()
-            ended = [(turn, await self._find_outcome(turn)) for turn in self._turns if turn.run_id is not None]
+            runs = [turn.run_id for turn in self._turns if turn.run_id is not None]
+            ended = [update for run_id in runs for update in await self._conversation.wait_for_end(run_id, 0)]
         except (ConnectionGone, CannotConnect, CallTimeout) as exc:
             logger.debug("chat: not caught up (%s)", exc)  # the next connection does it
             return
@@ -358,16 +352,9 @@ class ChatTerminal:
         for notice in waiting:
             self._show_notice(notice.text)
         self._other_runs.clear()
-        for turn, outcome in ended:
-            if outcome is not None:
-                turn.on_end(outcome)
+        for update in ended:
+            self._on_update(update)
         self._become_current()
-
-    async def _find_outcome(self, turn: ChatTurn) -> RunOutcome | None:
-        """How its run ended while we were away; None while it runs, and of a command, which has no run."""
-        answer = await self._client.call("agent.wait", {"runId": turn.run_id, "timeoutMs": 0})
-        outcomes: dict[str, RunOutcome] = {"ok": "ok", "error": "error"}
-        return outcomes.get(str(answer.get("status")))
 
     def _become_current(self) -> None:
         self._is_current.set()
@@ -398,42 +385,19 @@ class ChatTerminal:
         if len(self._shown_ids) > MAX_SHOWN_IDS:
             del self._shown_ids[next(iter(self._shown_ids))]
 
-    def _show_partial(self, run_id: str, text: str) -> None:
-        """What is new of it; of one run at a time, so that two replies are not mixed."""
-        if not self._screen.shows_partial_text or (self._stream is not None and self._stream[0] != run_id):
-            return
-        shown = "" if self._stream is None else self._stream[1]
-        if text.startswith(shown) and text != shown:
-            self._add_to_stream(text[len(shown) :])
-            self._stream = (run_id, text)
-
-    def _add_to_stream(self, text: str) -> None:
-        self._screen.add_text(f"…{text}" if self._stream_is_cut else text)
-        self._stream_is_cut = False
-
-    def _end_stream(self, *, is_claimed: bool = False) -> None:
-        """`is_claimed`: the message with this text has come."""
-        self._screen.end_text()
-        if self._stream is not None and not is_claimed:
-            self._unclaimed_texts = [*self._unclaimed_texts, self._stream[1].strip()][-MAX_UNCLAIMED:]
-        self._stream, self._stream_is_cut = None, False
-
-    def _show_reply(self, message: ShownMessage) -> None:
+    def _show_reply(self, message: ShownMessage, *, is_late: bool) -> None:
         """Show the message as it was sent, without what is shown of it already."""
-        shown = "" if self._stream is None else self._stream[1].strip()
-        if shown and message.text.startswith(shown):
-            if message.text != shown:
-                self._add_to_stream(message.text[len(shown) :])
-            self._end_stream(is_claimed=True)
+        turn = None if message.run_id is None else self._find_turn(message.run_id)
+        run_ids = {message.run_id} if turn is None else {message.run_id, turn.run_id, turn.key}
+        if self._stream.show_rest(message, {each for each in run_ids if each is not None}, is_late=is_late):
             self._show_files(message)
         else:
-            self._end_stream()
             self._show_message(message)
 
     def _show_notice(self, text: str) -> None:
         """Where a person types it is part of the conversation; elsewhere standard output is the agent's alone."""
         if self._screen.is_interactive:
-            self._end_stream()
+            self._stream.interrupt()
             self._screen.show(text)
         else:
             self._screen.show_note(text)
