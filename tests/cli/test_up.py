@@ -302,10 +302,19 @@ def test_of_two_starts_at_once_one_serves(tmp_path: Path) -> None:
                   for _ in range(3)]  # fmt: skip
         complaints = [start.communicate(timeout=90)[1] for start in starts]
         assert sorted(start.returncode for start in starts) == [0, 1, 1], complaints
-        assert all(text == "" or "up" in text for text in complaints)
+        expected = re.compile(r"openclaw(?: up:)? .*already up.*\n|openclaw up: .*\n")
+        assert all(text == "" or expected.fullmatch(text) for text in complaints), complaints
         assert alone(tmp_path, "status").returncode == 0
         assert openclaw("down", tmp_path).returncode == 0
         assert not [one for one in psutil.process_iter() if home_of(one) == str(tmp_path)]
+
+
+def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "restart.json").mkdir()
+    result = openclaw("down", tmp_path)
+    assert result.returncode == 1
+    assert f"{tmp_path / 'restart.json'} can't be removed" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_detached_start_that_fails_unexpectedly_shows_the_cause(tmp_path: Path) -> None:

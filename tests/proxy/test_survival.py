@@ -396,6 +396,41 @@ def test_on_a_full_disk_no_session_is_promised_and_calls_go_on(tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("pragma", "remedy"),
+    [("query_only = 1", "make that file writable"), ("max_page_count = 1", "make room for that file")],
+)
+def test_a_session_that_cannot_be_kept_names_what_helps(tmp_path: Path, pragma: str, remedy: str) -> None:
+    async def main() -> None:
+        async with proxy(file_settings(tmp_path)) as running:
+            file: SessionFile = running.state.engine._file  # type: ignore[attr-defined]
+            await file._run(lambda: file._database.execute(f"PRAGMA {pragma}"))
+            large = [{"name": "large", "description": "d" * 100_000}]
+            refused = await running.send("POST", "/v1/chat/sessions", {"tools": large})
+            assert refused.json["detail"].endswith(f"have its operator {remedy}")
+
+    asyncio.run(main())
+
+
+def test_a_damaged_file_is_to_be_moved_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = file_settings(tmp_path)
+        async with proxy(settings) as running:
+            await running.create()
+            file: SessionFile = running.state.engine._file  # type: ignore[attr-defined]
+            await file._run(lambda: file._database.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+            await file._run(lambda: file._database.execute("PRAGMA cache_size = 0"))
+            path = Path(settings.sessions_file)
+            with path.open("r+b") as pages:  # all but the header, which is read at the start
+                pages.seek(4096)
+                pages.write(b"x" * (path.stat().st_size - 4096))
+            refused = await running.send("POST", "/v1/chat/sessions", {"tools": [ECHO]})
+            assert refused.status == 503
+            assert refused.json["detail"].endswith("have its operator move that file away and restart the proxy")
+
+    asyncio.run(main())
+
+
 def test_what_could_not_be_removed_is_removed_later(tmp_path: Path) -> None:
     async def main() -> None:
         settings = file_settings(tmp_path, session_ttl=0.6)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ..core.errors import OpenClawError
-from ..net.files import lock_file, make_private_folder, open_private, read_if_exists, write_atomic
+from ..net.files import StateBroken, lock_file, make_private_folder, open_private, read_if_exists, write_atomic
 
 FILE: Final = "up.json"
 RESTART_FILE: Final = "restart.json"
@@ -111,14 +111,21 @@ def _read_file(path: Path) -> UpState | None:
 
 
 def remove(folder: Path) -> None:
-    """This process no longer serves `folder`."""
-    (folder / FILE).unlink(missing_ok=True)
+    """This process no longer serves `folder`. Raises StateBroken."""
+    _unlink(folder / FILE)
 
 
 def forget(folder: Path) -> None:
-    """Nothing should be up here."""
+    """Nothing should be up here. Raises StateBroken."""
     for name in (FILE, RESTART_FILE):
-        (folder / name).unlink(missing_ok=True)
+        _unlink(folder / name)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StateBroken(f"{path} can't be removed: {exc.strerror}; make its folder writable") from exc
 
 
 def _is_alive(state: UpState) -> bool:

@@ -82,26 +82,28 @@ def run(options: argparse.Namespace) -> int:
 def _detach(options: argparse.Namespace, folder: Path) -> int:
     """Start it again without a terminal, and wait until it answers or reports why it can't."""
     error_file = folder / ERROR_FILE
-    with os.fdopen(open_new(error_file), "wb") as stderr:
+    with os.fdopen(open_new(error_file), "w+b") as stderr:
         # -P: it must not import what lies in the folder it is started in.
         argv = [sys.executable, "-P", "-m", "openclaw_mcp", *_foreground_args(options, folder)]
         child = popen_group(argv, stderr=stderr)
-    end = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < end and child.poll() is None:
-        found = run_state.read(folder)
-        if found is not None and found.pid == child.pid:
-            _print_surfaces(found.surfaces, folder, "openclaw logs -f shows what it does; openclaw down stops it.")
-            return 0
-        time.sleep(0.05)
-    if child.poll() is None:
-        child.terminate()
-    print(_failure_reason(folder, child.returncode), file=sys.stderr)
+        end = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < end and child.poll() is None:
+            found = run_state.read(folder)
+            if found is not None and found.pid == child.pid:
+                _print_surfaces(found.surfaces, folder, "openclaw logs -f shows what it does; openclaw down stops it.")
+                return 0
+            time.sleep(0.05)
+        if child.poll() is None:
+            child.terminate()
+        stderr.seek(0)  # of this start: another one may have replaced the file
+        printed = stderr.read().decode(errors="replace")
+    print(_failure_reason(folder, printed, child.returncode), file=sys.stderr)
     return 1
 
 
-def _failure_reason(folder: Path, status: int | None) -> str:
+def _failure_reason(folder: Path, printed: str, status: int | None) -> str:
     """Why a detached start failed: its own sentence, else what it printed or logged last. `status` None: no answer."""
-    lines = (folder / ERROR_FILE).read_text(errors="replace").strip().splitlines()
+    lines = printed.strip().splitlines()
     if any("Traceback (most recent call last)" in line for line in lines):
         error = next((line for line in reversed(lines) if line.strip(" |+-")), "")
         place = f"all of it is in {folder / ERROR_FILE}"

@@ -76,7 +76,7 @@ def open_new(path: Path) -> int:
         path.unlink(missing_ok=True)
     except OSError as exc:
         raise StateBroken(f"{path} can't be replaced: {exc.strerror}") from exc
-    return open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    return open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
 
 
 def _link_error(path: Path) -> StateBroken:

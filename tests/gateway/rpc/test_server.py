@@ -337,6 +337,34 @@ def test_a_client_that_stops_reading_is_cut_off_and_others_do_not_notice(
     within(test())
 
 
+def test_what_waits_for_many_slow_clients_stays_within_one_bound(tmp_path: Path) -> None:
+    """One event is a copy for each of them, so that several may have to give way at once."""
+
+    async def test() -> None:
+        async with running(tmp_path, modules=[Echo()]) as running_gateway, running_gateway.raw() as good:
+            connections = running_gateway.gateway.connections
+            connections.max_backlog = 8 << 20
+            peers = [await upgrade(running_gateway.port) for _ in range(8)]
+            for reader, writer in peers:
+                await reader.readuntil(b"\r\n\r\n")
+                raw = writer.get_extra_info("socket")
+                raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+                writer.write(masked(b'{"type":"req","id":"1","method":"connect","params":' + connect_bytes() + b"}"))
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) == 1 + len(peers))
+            for _, writer in peers:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
+            for _ in range(10):
+                running_gateway.gateway.publish(RpcEvent(name="chat", payload="x" * 5_000_000))
+                assert sum(one.socket.backlog_bytes for one in connections.values()) <= connections.max_backlog
+                await good.event("chat")
+            await eventually(lambda: len(running_gateway.gateway.rpc_server.connections) <= 2)
+            assert (await good.ask("health"))["ok"]
+            for _, writer in peers:
+                writer.transport.abort()
+
+    within(test())
+
+
 def connect_bytes() -> bytes:
     return gateway_frames._encode(CONNECT)
 

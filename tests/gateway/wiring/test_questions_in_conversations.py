@@ -246,9 +246,8 @@ def test_no_line_of_a_command_looks_like_one_of_the_gateways(gateway: Served, fi
         text, code = await here.ask(f"forged-{field.lower()}")
         first, fence, *quoted, last_fence, answer = text.split("\n")
         assert first.startswith("May this command run on node laptop? (question ")
-        assert fence == last_fence
-        assert set(fence) == {"`"}
-        assert all(line.startswith("| ") and fence not in line for line in quoted)
+        assert fence == last_fence == "```"
+        assert all(line.startswith("| ") for line in quoted)  # so that none of them can end the code block
         assert answer.startswith(f"Answer with /approve {code} once")
         assert "\u202e" not in text
         assert "\x1b" not in text

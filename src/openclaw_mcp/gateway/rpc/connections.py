@@ -1,6 +1,6 @@
 """Every authenticated connection of a gateway, and the events published to them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ...core.rpc import RpcEvent
@@ -56,16 +56,21 @@ class Connections(Mapping[str, RpcConnection]):
         encoded = EncodedEvent(event.name, event.payload, state_version=event.state_version)
         for connection in receivers:
             connection.publish_event(encoded)
-        self._bound_backlog(receivers)
+        self._bound_backlog()
         self.metrics.counters["events", event.name] += len(receivers)
 
-    def _bound_backlog(self, receivers: Sequence[RpcConnection]) -> None:
-        """Each may have much that waits for it, but not all of them together: the slowest gives way."""
-        waiting = [(connection.socket.backlog_bytes, connection) for connection in receivers]
-        if sum(size for size, _ in waiting) > self.max_backlog:
-            slowest = max(waiting, key=lambda entry: entry[0])[1]
+    def _bound_backlog(self) -> None:
+        """Each may have much that waits for it, but not all of them together: the slowest give way."""
+        total = sum(connection.socket.backlog_bytes for connection in self._by_id.values())
+        if total <= self.max_backlog:
+            return
+        waiting = [(connection.socket.backlog_bytes, connection) for connection in self._by_id.values()]
+        for size, slowest in sorted(waiting, key=lambda entry: entry[0], reverse=True):
             slowest.close_slow()
             slowest.socket.abort()  # what waits is let go of now, not once the peer had time to answer
+            total -= size
+            if total <= self.max_backlog:
+                return
 
     def connected_devices(self) -> set[str]:
         return {connection.auth.connect.device.id for connection in self.values() if connection.auth.connect.device}

@@ -43,6 +43,13 @@ class KeptSession(Struct, frozen=True):
     registration: AppRegistration
     tools: bytes
 
+_REMEDIES: Final = {
+    sqlite3.SQLITE_FULL: "make room for that file",
+    sqlite3.SQLITE_CORRUPT: "move that file away and restart the proxy",
+    sqlite3.SQLITE_NOTADB: "move that file away and restart the proxy",
+    sqlite3.SQLITE_READONLY: "make that file writable",
+}
+
 
 class SessionFile:
     """Its life is an `async with`; a second process that opens the same file is refused.
@@ -201,9 +208,9 @@ class SessionFile:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
         except sqlite3.Error as exc:
+            remedy = _REMEDIES.get(exc.sqlite_errorcode & 0xFF, "see to that file and its disk")
             raise StoreDown(
-                f"the proxy can't keep its sessions in {self._path.name} ({exc}); "
-                "have its operator make room for that file"
+                f"the proxy can't keep its sessions in {self._path.name} ({exc}); have its operator {remedy}"
             ) from None
 
 
