@@ -43,6 +43,7 @@ class KeptSession(Struct, frozen=True):
     registration: AppRegistration
     tools: bytes
 
+
 _REMEDIES: Final = {
     sqlite3.SQLITE_FULL: "make room for that file",
     sqlite3.SQLITE_CORRUPT: "move that file away and restart the proxy",
