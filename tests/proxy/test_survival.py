@@ -420,10 +420,10 @@ def test_a_damaged_file_is_to_be_moved_away(tmp_path: Path) -> None:
             file: SessionFile = running.state.engine._file  # type: ignore[attr-defined]
             await file._run(lambda: file._database.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
             await file._run(lambda: file._database.execute("PRAGMA cache_size = 0"))
-            path = Path(settings.sessions_file)
-            with path.open("r+b") as pages:  # all but the header, which is read at the start
-                pages.seek(4096)
-                pages.write(b"x" * (path.stat().st_size - 4096))
+            with open(settings.sessions_file, "r+b") as pages:  # noqa: ASYNC230 - nothing else runs meanwhile
+                size = pages.seek(0, os.SEEK_END)
+                pages.seek(4096)  # after the header, which is read at the start
+                pages.write(b"x" * (size - 4096))
             refused = await running.send("POST", "/v1/chat/sessions", {"tools": [ECHO]})
             assert refused.status == 503
             assert refused.json["detail"].endswith("have its operator move that file away and restart the proxy")
