@@ -412,6 +412,14 @@ def test_a_session_that_cannot_be_kept_names_what_helps(tmp_path: Path, pragma: 
     asyncio.run(main())
 
 
+def damage_pages(path: Path) -> None:
+    """All but the first, whose header is read at the start."""
+    with path.open("r+b") as pages:
+        size = pages.seek(0, os.SEEK_END)
+        pages.seek(4096)
+        pages.write(b"x" * (size - 4096))
+
+
 def test_a_damaged_file_is_to_be_moved_away(tmp_path: Path) -> None:
     async def main() -> None:
         settings = file_settings(tmp_path)
@@ -420,10 +428,7 @@ def test_a_damaged_file_is_to_be_moved_away(tmp_path: Path) -> None:
             file: SessionFile = running.state.engine._file  # type: ignore[attr-defined]
             await file._run(lambda: file._database.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
             await file._run(lambda: file._database.execute("PRAGMA cache_size = 0"))
-            with open(settings.sessions_file, "r+b") as pages:  # noqa: ASYNC230 - nothing else runs meanwhile
-                size = pages.seek(0, os.SEEK_END)
-                pages.seek(4096)  # after the header, which is read at the start
-                pages.write(b"x" * (size - 4096))
+            damage_pages(Path(settings.sessions_file))
             refused = await running.send("POST", "/v1/chat/sessions", {"tools": [ECHO]})
             assert refused.status == 503
             assert refused.json["detail"].endswith("have its operator move that file away and restart the proxy")
