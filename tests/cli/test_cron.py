@@ -19,10 +19,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield gateway
 
 
-def ran(served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
+def ran(served: Served, *words: str, zone: str = "America/New_York") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [OPENCLAW, "cron", *words, "--port", served.port],
-        env=environment(served.folder, TZ="America/New_York"),
+        env=environment(served.folder, TZ=zone),
         capture_output=True,
         text=True,
         timeout=WAIT * 2,
@@ -71,6 +71,16 @@ def test_a_job_without_a_zone_is_in_the_gateways(served: Served) -> None:
     soon = read_json(served, "add", "--at", "20m", "--command", "true", "--webhook", "https://example.com/x")
     assert 19 * 60_000 < soon["nextRunAtMs"] - soon["createdAtMs"] <= 20 * 60_000
     assert soon["payload"]["argv"] == ["sh", "-lc", "true"]
+
+
+def test_in_another_zone_than_the_gateways_no_time_is_shown_at_which_a_job_does_not_run(served: Served) -> None:
+    cron(served, "add", "--name", "nine", "--cron", "0 9 * * *", "--message", "x", "--no-deliver")
+    for zone, shown in (("America/New_York", 5), ("Asia/Tokyo", 1)):
+        times = ran(served, "get", "nine", zone=zone).stdout.splitlines()[1:]
+        hours = {line.split()[2].partition(":")[0] for line in times}
+        assert len(times) == shown
+        assert hours <= ({"09"} if zone == "America/New_York" else {"22", "23"})
+    cron(served, "rm", "nine")
 
 
 def test_times_are_taken_as_people_say_them_and_shown_in_the_jobs_zone(served: Served) -> None:

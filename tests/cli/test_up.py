@@ -388,7 +388,21 @@ def test_after_a_kill_it_starts_again(detached: tuple[Path, str]) -> None:
     os.kill(pid, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
 
+    examined = openclaw("doctor", folder)
+    assert examined.returncode == 1
+    assert f"process {pid} is gone" in examined.stdout
     assert openclaw("up", folder, "--detach", *ANY_PORT).returncode == 0
+
+
+@pytest.mark.parametrize("which", [(), ("--gateway",)])
+def test_questions_are_not_waited_for_where_nobody_can_answer(one_up: Path, which: tuple[str, ...]) -> None:
+    settings = {"PATH": os.environ["PATH"], "HOME": str(one_up), "OPENCLAW_STATE_DIR": str(one_up)}
+    result = subprocess.run(
+        [OPENCLAW, "approvals", *which], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env=settings, check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "questions are answered in a terminal" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
     asking = PromptRouter(seconds=lambda: 0, ask_in_client=lambda: False)
     approvals = ExecAuthorizer(state_dir=folder, prompt_router=asking)
     consents = ConsentStore(state_dir=folder, prompt_router=asking)
+    if options.action is None:
+        _require_answers()
     if options.action is None and (options.gateway or options.url):
         return asyncio.run(_answer_for_gateway(folder, url=options.url, token=options.token))
     if options.action is None:
@@ -163,11 +165,15 @@ def _test(approvals: ExecAuthorizer, command: list[str], *, as_json: bool) -> in
 # ---- answering ----
 
 
-async def _answer_local(folder: Path) -> int:
-    """Until interrupted: every node of this state directory asks here."""
+def _require_answers() -> None:
+    """Raises OpenClawError where nobody can type one."""
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (sys.stdin.isatty() or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         raise OpenClawError("questions are answered in a terminal; start it in one, or set rules with its other verbs")
+
+
+async def _answer_local(folder: Path) -> int:
+    """Until interrupted: every node of this state directory asks here."""
     print(f"Waiting for questions of the nodes in {folder}; leave with Ctrl-C.", flush=True)
     prompt = _QuestionPrompt()
     async with asyncio.TaskGroup() as tasks:

@@ -96,7 +96,7 @@ def _set(file: ConfigFile, options: argparse.Namespace) -> int:
     verb = "removed from" if options.unset else "set in"
     unused = [issue["path"] for issue in file.schema.find_unused(after.parsed)]
     has_effect = not any(f"{options.path}.".startswith(f"{path}.") for path in unused)
-    effect = describe_effect(after.path.parent, after, kind) if has_effect else NO_EFFECT
+    effect = describe_effect(after.path.parent, after, kind, options.path) if has_effect else NO_EFFECT
     print(f"{options.path} {verb} {after.path}; {effect}")
     for path in unused:
         if path.startswith(f"{options.path}."):

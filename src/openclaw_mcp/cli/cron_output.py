@@ -139,16 +139,21 @@ def _format_at(at: str, zone: str | None) -> str:
 
 def next_times(job: JobRow, zone: str | None = None) -> Iterable[str]:
     """The next times, in the job's own zone, else in `zone`, else in this machine's: the first as the gateway has it,
-    the others from the schedule."""
+    the others from the schedule, unless that means other times here than in the gateway's zone."""
     first, schedule = job.state.next_run_at_ms, job.known_schedule
     if first is None or not job.enabled:
         return
     times = [first]
     if schedule is not None:
         with suppress(BadRequest):
-            times += islice(iterate_due(schedule, first, job_id=job.id), NEXT_TIMES_SHOWN - 1)
+            if not _depends_on_gateway_zone(schedule) or next(iterate_due(schedule, first - 1, job_id=job.id)) == first:
+                times += islice(iterate_due(schedule, first, job_id=job.id), NEXT_TIMES_SHOWN - 1)
     for due in times:
         yield f"    {_format_time(due, job.schedule.get('tz') or zone)}"
+
+
+def _depends_on_gateway_zone(schedule: Schedule) -> bool:
+    return isinstance(schedule, CronSchedule) and not schedule.tz
 
 
 def _format_time(ms: int, tz: str | None) -> str:

@@ -18,7 +18,7 @@ from . import doctor_agents, doctor_clients, doctor_files, run_state
 from .mcp_server import DEFAULT_PORT as ORDER_PORT
 from .probe import GatewayProbe, arguments, probe_gateway
 from .proxy import DEFAULT_PORT as PROXY_PORT
-from .report import Finding, attention, fine, has_problems, note, print_findings, print_json
+from .report import Finding, attention, fine, has_problems, note, print_findings, print_json, report_lost
 
 __all__ = ["arguments", "run"]
 
@@ -96,6 +96,8 @@ def _check_ports(folder: Path) -> Iterator[Finding]:
         addresses = ", ".join(surface.address for surface in up.surfaces if surface.address)
         yield fine("ports", f"openclaw is up as process {up.pid}: {addresses}")
         return
+    if (lost := run_state.read_lost(folder)) is not None:
+        yield report_lost(lost.pid)
     taken = [(name, port, find_port_owner(port)) for name, port in DEFAULT_PORTS.items()]
     for name, port, who in taken:
         if who is not None:

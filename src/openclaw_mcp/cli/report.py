@@ -36,6 +36,12 @@ def attention(area: str, message: str, remedy: str) -> Finding:
     return Finding(area=area, state="attention", says=message, remedy=remedy)
 
 
+def report_lost(pid: int) -> Finding:
+    """The process of `openclaw up` that should be there."""
+    message = f"process {pid} is gone: it was killed, it crashed, or a restart of it failed"
+    return attention("up", message, "openclaw restart starts it again; openclaw logs shows its end")
+
+
 def has_problems(findings: Sequence[Finding]) -> bool:
     return any(finding.state == "attention" for finding in findings)
 

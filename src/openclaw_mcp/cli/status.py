@@ -85,8 +85,7 @@ def _check_surfaces(folder: Path) -> Iterator[report.Finding]:
     if up is None:
         lost = run_state.read_lost(folder)
         if lost is not None:
-            message = f"process {lost.pid} is gone: it was killed, it crashed, or a restart of it failed"
-            yield report.attention("up", message, "openclaw restart starts it again; openclaw logs shows its end")
+            yield report.report_lost(lost.pid)
         else:
             message = "openclaw up does not run with this state directory"
             yield report.note("up", message, "openclaw up -d starts every surface")

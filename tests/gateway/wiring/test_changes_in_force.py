@@ -1,16 +1,21 @@
 """A change of the config is in force when it is said to be: for every turn that begins after it."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openclaw_mcp.cli.gateway_connection import resolve_host
+from openclaw_mcp.config.file import ConfigFile
+from openclaw_mcp.config.rpc_methods import ConfigUpdate
+from openclaw_mcp.gateway.wiring.restart import RESTART_DELAY, InPlaceRestart
 from tests.gateway.wiring.gateways import Json, Refused, World, world
 from tests.mcp.client.servers import ECHO
 
@@ -87,6 +92,32 @@ def test_the_command_line_says_that_the_gateway_must_restart(server: World) -> N
     openclaw(server, "config", "set", "gateway.reload.mode", "hot")
     said = openclaw(server, "config", "set", "store.url", f"sqlite:///{server.served.folder}/other.db")
     assert said.endswith("openclaw.json; restart the gateway to apply it\n")
+
+
+def test_a_change_of_the_address_waits_for_another_start(server: World) -> None:
+    """A restart in place goes on listening where it did."""
+    said = openclaw(server, "config", "set", "gateway.port", "12345")
+    assert "; it counts from the next openclaw down and openclaw up" in said
+    assert "openclaw restart --gateway-port" in said
+    assert "openclaw restart --gateway-port" not in openclaw(server, "config", "set", "gateway.bind", "lan")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "restarts"), [("port", 12345, False), ("bind", "lan", False), ("auth", {"token": "t" * 32}, True)]
+)
+def test_the_gateway_restarts_for_what_a_restart_applies(
+    tmp_path: Path, key: str, value: object, restarts: bool
+) -> None:
+    before, after = ConfigFile(tmp_path).change(lambda _: {"gateway": {key: value}})
+
+    async def main() -> None:
+        restart = InPlaceRestart(lambda: after, lambda: True)
+        restart.on_config_change(ConfigUpdate(before=before, after=after, paths=(f"gateway.{key}",), reload="restart"))
+        with nullcontext() if restarts else pytest.raises(TimeoutError):
+            async with asyncio.timeout(30 if restarts else 2 * RESTART_DELAY):
+                await restart.wait_until_due()
+
+    asyncio.run(main())
 
 
 def test_the_command_line_says_that_a_key_has_no_effect(server: World) -> None:

@@ -21,6 +21,9 @@ UNKNOWN: Final = "is read by others than this table knows"
 
 DEFAULT_GATEWAY_PORT: Final = 18789
 
+LISTENER_PATHS: Final = frozenset({"gateway.port", "gateway.bind"})
+"""Where a gateway listens: a restart in place goes on listening there, so that only another start applies a change."""
+
 WHOLE_SECONDS: Final = {"type": "integer", "minimum": 1}
 
 

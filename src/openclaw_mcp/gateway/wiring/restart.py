@@ -9,6 +9,7 @@ from typing import Final
 
 from ...config.file import Snapshot
 from ...config.rpc_methods import ConfigUpdate
+from ...core.config.keys import LISTENER_PATHS
 from ...core.model import Json
 from ...core.rpc import ADMIN, READ, RpcCall, RpcError, RpcMethod
 from ...core.sessions import RunEnded, RunEvent
@@ -43,6 +44,8 @@ class InPlaceRestart:
             self._run_ended.set()
 
     def on_config_change(self, change: ConfigUpdate) -> None:
+        if LISTENER_PATHS.issuperset(change.paths):
+            return  # a restart would not apply it
         mode = change.after.config.gateway.reload.mode
         if change.reload == "restart" and mode in ("hybrid", "restart") and self._is_allowed():
             self._requested.set()
