@@ -90,6 +90,15 @@ def test_a_line_is_typed_and_read_while_the_agent_works(served: Served) -> None:
         chat.see("> /stop\nStopped.\n>")
 
 
+def test_of_pasted_lines_the_first_does_not_wait(served: Served) -> None:
+    with chatting(served, "pasted") as chat:
+        chat.type("!sleep 100\rand then this\r")
+        screen = chat.see(f"> and then this\n-- waits: answered when this turn ends\n{WORKING}")
+        assert screen.count("-- waits") == 1
+        chat.type("/stop\r")
+        chat.see("> /stop\nStopped.\n>")
+
+
 def test_ctrl_c_stops_the_turn_and_the_next_one_leaves(served: Served) -> None:
     with chatting(served, "interrupted") as chat:
         chat.type("!sleep 100\r")

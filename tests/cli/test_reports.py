@@ -54,7 +54,7 @@ def used(folder: Path) -> Path:
     with server(folder) as one:
         order(one, "remember blue", id=1, sessionKey="colours")
         order(one, "and again", id=2, sessionKey="colours")
-        order(one, "a secret", id=3)
+        order(one, "a secret", id=3, sessionKey="agent:main:team:w2")
     return folder
 
 
@@ -374,6 +374,9 @@ def test_the_messages_of_a_session_are_shown_and_found(used: Path, gateway: bool
         newest = openclaw(used, "sessions", "show", "agent:main:colours", "--limit", "1", **port)
         as_json = json.loads(openclaw(used, "sessions", "show", "colours", "--json", **port).stdout)
         unknown = openclaw(used, "sessions", "show", "shapes", **port)
+        listed = json.loads(openclaw(used, "sessions", "--json", **port).stdout)["sessions"]
+        other = next(row["key"] for row in listed if row["key"] != "agent:main:colours")
+        by_ending = openclaw(used, "sessions", "show", other.rpartition(":")[2], **port)
         found = openclaw(used, "sessions", "search", "remember", "blu", **port)
         found_json = json.loads(openclaw(used, "sessions", "--json", "search", "secret", **port).stdout)
         nothing = openclaw(used, "sessions", "search", "no such word", **port)
@@ -386,6 +389,7 @@ def test_the_messages_of_a_session_are_shown_and_found(used: Path, gateway: bool
     assert (as_json["session"]["key"], as_json["totalMessages"], len(as_json["messages"])) == (
         "agent:main:colours", 4, 4,
     )  # fmt: skip
+    assert by_ending.stdout.startswith(f"{other}: 2 messages")
     assert unknown.returncode == 1
     assert "there is no session 'shapes' in " in unknown.stderr
     assert "  agent:main:colours  user\n  remember blue\n" in found.stdout

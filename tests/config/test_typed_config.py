@@ -161,6 +161,11 @@ MEANINGLESS: dict[str, tuple[Json, str, str]] = {
         "tools.toolsBySender.x",
         'Unrecognized key: "denny"',
     ),
+    "an unknown queue mode": (
+        {"messages": {"queue": {"mode": "colect"}}},
+        "messages.queue.mode",
+        "must be one of steer, followup, collect, interrupt",
+    ),
     "two agents of one id": (
         {"agents": {"list": [{"id": "a"}, {"id": "a"}]}},
         "agents.list",

@@ -103,6 +103,20 @@ def test_a_question_answered_elsewhere_is_taken_back() -> None:
     asyncio.run(test())
 
 
+def test_a_question_whose_time_is_up_is_not_taken_back() -> None:
+    """The gateway's own clock ends it: taken back, it would be reported as answered at the node."""
+    gateway = Gateway("never")
+
+    async def test() -> None:
+        asker = GatewayPrompter(ask_on_gateway=lambda: True, seconds=lambda: 0.3)
+        asking = PromptRouter([asker], seconds=lambda: 0.3, ask_in_client=lambda: False)
+        with asker.attach(gateway.tell), pytest.raises(OpenClawError):
+            await asking.ask(call("system.run"), QUESTION, how_to_allow="")
+        assert [method for method, _ in gateway.received] == ["exec.approval.request"]
+
+    asyncio.run(test())
+
+
 def test_a_question_about_an_invocation_names_it_so_that_the_gateway_knows_whose_run_waits() -> None:
     gateway, asker = Gateway("allow-once"), on_gateway()
     router = PromptRouter([asker], seconds=lambda: 5, ask_in_client=lambda: False)

@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -194,7 +195,8 @@ class ChatTerminal:
         turn = await self._unsent.get()
         while True:
             await self._is_current.wait()
-            is_behind = self._typing or any(each.is_working for each in self._turns if each is not turn)
+            earlier = takewhile(lambda each: each is not turn, self._turns)
+            is_behind = self._typing or any(each.is_working for each in earlier)
             self._early_ends.clear()
             try:
                 sent = await self._conversation.send(turn.text, turn.key)

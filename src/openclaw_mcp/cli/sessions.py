@@ -156,11 +156,11 @@ def _printable_line(text: str) -> str:
 
 
 def _show(options: argparse.Namespace, folder: Path) -> int:
-    calls = {
-        "sessions.describe": {"key": options.key, "includeDerivedTitles": True},
-        "chat.history": {"sessionKey": options.key, "limit": options.limit},
-    }
-    where, replies = _find_source(options, folder, calls)
+    where, replies = _find_source(options, folder, _transcript_calls(options.key, options.limit))
+    if replies is not None and replies["sessions.describe"].get("session") is None:
+        keys = _find_source(options, folder, {"sessions.list": {"search": options.key}})[1] or {}
+        if (key := _find_by_ending(options.key, keys)) is not None:
+            where, replies = _find_source(options, folder, _transcript_calls(key, options.limit))
     if replies is None:
         session, messages, total = _read_stored(options, where)
     else:
@@ -179,6 +179,20 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     for message in messages:
         _print_message(message)
     return 0
+
+
+def _transcript_calls(key: str, limit: int) -> Mapping[str, Json]:
+    return {
+        "sessions.describe": {"key": key, "includeDerivedTitles": True},
+        "chat.history": {"sessionKey": key, "limit": limit},
+    }
+
+
+def _find_by_ending(key: str, replies: Mapping[str, Json]) -> str | None:
+    """The one session whose key ends so, as a list shows it; None if there are several."""
+    rows = read_reply(replies.get("sessions.list", {}).get("sessions", []), list[ListedSession])
+    found = [row.key for row in rows if row.key and row.key.endswith(f":{key.lower()}")]
+    return found[0] if len(found) == 1 else None
 
 
 def _read_stored(options: argparse.Namespace, location: str) -> tuple[Json | None, Sequence[Json], int]:

@@ -12,6 +12,7 @@ from .invocations import CallGateway
 from .questions import PromptAnswer, UserQuestion
 
 WITHDRAW_TIMEOUT: Final = 2.0  # seconds: another person has answered, and the caller waits for nothing but this
+EXPIRY_TOLERANCE: Final = 0.5  # seconds: the gateway's clock for a question starts a little after ours
 _ANSWERS: Final[dict[str, PromptAnswer]] = {"allow-once": "once", "allow-always": "once", "deny": "deny"}
 """Once at most: the rules of this machine are loosened at this machine."""
 
@@ -41,11 +42,13 @@ class GatewayPrompter:
         if not self._connections:
             return None
         call_gateway, id = self._connections[-1], str(uuid.uuid4())
+        loop, seconds = asyncio.get_running_loop(), self._seconds()
+        expiry = loop.time() + seconds
         request = {
             "id": id,
             "command": question.detail,
             "warningText": _reason(question),
-            "timeoutMs": int(self._seconds() * 1000),
+            "timeoutMs": int(seconds * 1000),
             "unavailableDecisions": ["allow-always"],
             "requireDeliveryRoute": True,  # with no operator there, the answer is no at once, not after minutes
         }
@@ -56,7 +59,8 @@ class GatewayPrompter:
         except OpenClawError:
             return None  # an older gateway, or one that has gone: no person could be reached this way
         except asyncio.CancelledError:
-            await finish(_withdraw(call_gateway, id))
+            if loop.time() < expiry - EXPIRY_TOLERANCE:  # else it expires there too, and is reported as that
+                await finish(_withdraw(call_gateway, id))
             raise
         decision = reply.get("decision") if isinstance(reply, dict) else None
         return _ANSWERS.get(decision) if isinstance(decision, str) else None

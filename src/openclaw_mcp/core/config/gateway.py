@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Final, Literal
 
 from ..model import Json
+from ..sessions import QueueMode
 from .agents import NAME_PATTERN, Strings
 from .keys import (
     ACCESS,
@@ -130,17 +131,20 @@ class InboundConfig(Section, frozen=True):
     ] = {}
 
 
+class QueueConfig(Section, frozen=True):
+    """Messages that come while a run is under way."""
+
+    is_open = True
+    mode: Annotated[QueueMode, key("What such a message does")] = "collect"
+
+
 class MessagesConfig(Section, frozen=True):
     """How messages are treated."""
 
     is_open = True
     inbound: InboundConfig = InboundConfig()
-    queue: Annotated[Any, key("{mode}: what a message does while a run is under way")] = None
+    queue: QueueConfig = QueueConfig()
     after_tool_send: Annotated[Any, key("dedupe: answer also after the agent sent the message itself")] = None
-
-    @property
-    def queue_mode(self) -> object:
-        return self.queue.get("mode") if isinstance(self.queue, dict) else None
 
 
 class CommandsConfig(Section, frozen=True):

@@ -172,8 +172,7 @@ def _peer_id(message: InboundMessage, links: Any) -> str:
 
 def queue_mode(config: Config) -> QueueMode:
     """What a message does that comes while the agent works (`messages.queue.mode`)."""
-    mode = config.messages.queue_mode
-    return mode if mode in ("steer", "followup", "interrupt") else "collect"
+    return config.messages.queue.mode
 
 
 # ---- several messages as one -------------------------------------------------------------------------------------
