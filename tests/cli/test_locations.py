@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,7 +163,17 @@ def test_the_doctor_sees_an_address_that_became_wrong(up: Path) -> None:
 
     assert finding["state"] == "attention"
     assert "Cursor's openclaw-tools has the address http://127.0.0.1:9/mcp, but it is at" in finding["says"]
-    assert finding["remedy"] == "openclaw connect cursor --http writes it again"
+    assert finding["remedy"] == "openclaw connect cursor --surface tools --http writes it again"
+
+
+def test_while_nothing_runs_the_doctor_names_no_other_address(tmp_path: Path) -> None:
+    assert alone(tmp_path, "connect", "cursor", "--http", "--surface", "tools", "--yes").returncode == 0
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.write_text(re.sub(r"127\.0\.0\.1:\d+/", "127.0.0.1:9/", file.read_text()))
+
+    (finding,) = client_findings(tmp_path)
+
+    assert "has the address http://127.0.0.1:9/mcp, where nothing answers; openclaw up starts it" in finding["says"]
 
 
 @pytest.mark.parametrize(

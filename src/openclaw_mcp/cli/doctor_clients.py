@@ -57,7 +57,8 @@ def _check_file(folder: Path, file: Path, record: ConnectionRecord) -> Iterator[
     problems |= _find_start_problems([each for each in programs if each.name not in untried])
     for name, problem in problems.items():
         http = " --http" if isinstance(entries[name], HttpClientEntry) else ""
-        yield attention("clients", f"{title}'s {name} {problem} ({file})", f"{again}{http} writes it again")
+        surface = next((f" --surface {each}" for each, entry in ENTRY_NAMES.items() if entry == name), "")
+        yield attention("clients", f"{title}'s {name} {problem} ({file})", f"{again}{surface}{http} writes it again")
     working = [name for name in entries if name not in problems and name not in untried]
     if working:
         yield fine("clients", f"{title} reaches {', '.join(working)} ({file})")
@@ -104,11 +105,14 @@ def _find_problem(folder: Path, entry: ClientEntry) -> str | None:
 
 
 def _find_address_problem(url: str, present: str | None) -> str | None:
-    """`present`: where the surface is now, if that is known."""
-    if present and urlsplit(url).netloc != urlsplit(present).netloc:
+    """`present`: where the surface is now, or would be, if that is known."""
+    if present and urlsplit(url).netloc != urlsplit(present).netloc and _answers(present):
         return f"has the address {url}, but it is at {present} now"
-    answers = can_connect(url) if url.startswith("ws") else has_http_server(url)
-    return None if answers else f"has the address {url}, where nothing answers; openclaw up starts it"
+    return None if _answers(url) else f"has the address {url}, where nothing answers; openclaw up starts it"
+
+
+def _answers(url: str) -> bool:
+    return can_connect(url) if url.startswith("ws") else has_http_server(url)
 
 
 def _present_url(folder: Path, name: str) -> str | None:
