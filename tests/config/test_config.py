@@ -261,7 +261,7 @@ def test_a_patch_applied_twice_changes_nothing_more(base: Any, patch: Any) -> No
 @pytest.mark.parametrize("base", [None, [{"id": "main"}], [{"id": "twin"}]])
 def test_a_patch_names_each_id_of_a_list_once(base: Any) -> None:
     patch = {"agents": {"list": [{"id": "twin", "model": "a/b"}, {"id": "twin"}]}}
-    with pytest.raises(BadRequest, match=r"agents\.list: the patch names the id 'twin' twice"):
+    with pytest.raises(BadRequest, match=r"agents\.list: the id 'twin' is there twice"):
         merge.merge_patch({"agents": {"list": base}}, patch)
 
 

@@ -32,7 +32,7 @@ def _merge_entries(base: list[Any], patch: list[Any], path: str) -> list[Any]:
     for item in patch:
         entry_id = _entry_id(item)
         if entry_id in named:
-            raise BadRequest(f"invalid config: {path or 'the list'}: the patch names the id {entry_id!r} twice")
+            raise BadRequest(f"invalid config: {path or 'the list'}: the id {entry_id!r} is there twice")
         named.add(entry_id)
         if entry_id in places:
             entries[places[entry_id]] = merge_patch(entries[places[entry_id]], item, path)

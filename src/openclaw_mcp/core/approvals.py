@@ -78,11 +78,12 @@ class CommandQuestion(Struct, frozen=True, kw_only=True):
     def describe(self, now_ms: int) -> str:
         """The text for the owner, as Markdown that shows the command as it is."""
         agent = f", asked by agent {escape_line(self.origin.agent_id)}" if self.origin.agent_id else ""
-        minutes = max(1, round((self.expires_at_ms - now_ms) / 60_000))
+        seconds = max(1, round((self.expires_at_ms - now_ms) / 1000))
+        left = f"{round(seconds / 60)} min" if seconds >= 90 else f"{seconds} s"
         return (
             f"May this command run on {escape_line(self.place)}? (question {self.code}{agent})\n"
             f"{quote_command(self.command, self.why)}\n"
-            f"{self.describe_how_to_answer()} Without an answer it is denied in {minutes} min."
+            f"{self.describe_how_to_answer()} Without an answer it is denied in {left}."
         )
 
     def describe_how_to_answer(self) -> str:

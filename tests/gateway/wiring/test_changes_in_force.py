@@ -81,7 +81,7 @@ CONTRADICTION = {"tools": {"allow": ["one"], "alsoAllow": ["sessions_list"]}}
 def test_no_change_makes_the_config_one_that_refuses_everything(server: World, method: str, patch: Any) -> None:
     before = server.ask("config.get")
     raw = patch if method == "config.patch" else before["parsed"] | patch
-    reasons = r"(agents\.list: (2 agents have|the patch names the id 'twin' twice)|tools: has both allow and)"
+    reasons = r"(agents\.list: (2 agents have|the id 'twin' is there twice)|tools: has both allow and)"
     with pytest.raises(Refused, match=f"invalid config: {reasons}"):
         server.ask(method, raw=json.dumps(raw), baseHash=before["hash"])
     assert server.ask("config.get")["hash"] == before["hash"]
