@@ -226,6 +226,8 @@ class JobQuery(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     last_status: str | None = None
     agent_id: str | None = None
+    or_no_agent: bool = False
+    """Also jobs that name no agent: those of the default agent."""
     session_key: str | None = None
     sort: Literal["next_at", "updated_at", "name"] = "next_at"
     descending: bool = False
@@ -237,6 +239,8 @@ class JobLogQuery(Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     run_id: str | None = None
     agent_id: str | None = None
+    or_no_agent: bool = False
+    """Also firings of jobs that named no agent."""
     statuses: tuple[str, ...] = ()
     deliveries: tuple[str, ...] = ()
     search: str | None = None

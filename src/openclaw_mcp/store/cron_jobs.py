@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, bindparam, delete, func, insert, or_, select, update
 
 from ..core.ids import new_id
 from ..core.jobs import (
@@ -322,12 +322,20 @@ def _prune(connection: Connection, job_id: str, keep: int) -> None:
         connection.execute(delete(runs).where(*ended))
 
 
+def _agent_filters(agent: Column[str | None], query: JobQuery | JobLogQuery) -> list[ColumnElement[bool]]:
+    if query.agent_id is None:
+        return []
+    named = agent == query.agent_id
+    return [or_(named, agent.is_(None)) if query.or_no_agent else named]
+
+
 def _job_filters(query: JobQuery) -> list[ColumnElement[bool]]:
     where = [
         jobs.c[name] == value
-        for name in ("enabled", "kind", "session_key", "agent_id")
+        for name in ("enabled", "kind", "session_key")
         if (value := getattr(query, name)) is not None
     ]
+    where += _agent_filters(jobs.c.agent_id, query)
     if query.last_status is not None:
         unknown = query.last_status == "unknown"
         where.append(jobs.c.last_status.is_(None) if unknown else jobs.c.last_status == query.last_status)
@@ -338,11 +346,8 @@ def _job_filters(query: JobQuery) -> list[ColumnElement[bool]]:
 
 def _log_filters(query: JobLogQuery) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [runs.c.status != "running"]
-    where += [
-        runs.c[name] == value
-        for name in ("job_id", "run_id", "agent_id")
-        if (value := getattr(query, name)) is not None
-    ]
+    where += [runs.c[name] == value for name in ("job_id", "run_id") if (value := getattr(query, name)) is not None]
+    where += _agent_filters(runs.c.agent_id, query)
     if query.statuses:
         where.append(runs.c.status.in_(query.statuses))
     if query.deliveries:

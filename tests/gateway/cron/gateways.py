@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from openclaw_mcp.core.agents import AgentRoster
 from openclaw_mcp.core.channel import ChannelRefused, ChatAddress, DeliveryReceipt, OutboundMessage, PostResult
 from openclaw_mcp.core.config.config import read_config
 from openclaw_mcp.core.model import Json
@@ -137,9 +138,10 @@ async def open_cron(
     time: ManualTime | None = None,
     runner: RunExecutor | None = None,
     channels: Any = None,
+    roster: AgentRoster = AgentRoster(),
     **config: Any,
 ) -> AsyncIterator[CronHarness]:
-    async with open_harness(where) as rooms:
+    async with open_harness(where, roster=lambda: roster) as rooms:
         cron = CronHarness()
         cron.methods, cron.events, cron.news, cron.memory = rooms.methods, rooms.events, rooms.news, rooms.memory
         cron.time, cron.jobs = time or ManualTime(), SqlCronJobRepository(rooms.memory.store)
@@ -149,6 +151,7 @@ async def open_cron(
             rooms.memory.sessions,
             rooms.publish,
             store_path=where,
+            roster=lambda: roster,
             settings=lambda: read_config({"cron": config}).cron,
             channels=channels,
             time=cron.time,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_mcp.core.agents import AgentProfile, AgentRoster
 from openclaw_mcp.core.channel import ChatAddress
 from openclaw_mcp.core.errors import ToolError
 from openclaw_mcp.core.model import Caller, Grant, Json, ToolCall
@@ -244,6 +245,26 @@ def test_the_log_is_filtered_and_paged(scenario: Callable[..., None]) -> None:
         assert page["entries"][0]["sessionKey"].startswith(f"agent:main:cron:{good['id']}:run:")
 
     scenario(what)
+
+
+def test_a_job_without_an_agent_is_listed_with_those_of_the_default_agent(scenario: Callable[..., None]) -> None:
+    roster = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="rook")), default_id="rook")
+
+    async def what(cron: CronHarness) -> None:
+        for name, agent in (("none", {}), ("rook", {"agentId": "rook"}), ("main", {"agentId": "main"})):
+            job = await cron.add(EVERY, name=name, **agent)
+            run = await cron.call("cron.run", {"id": job["id"]})
+            await cron.until("cron", action="finished", runId=run["runId"])
+
+        async def names(agent: str) -> tuple[list[str], list[str]]:
+            jobs = (await cron.call("cron.list", {"agentId": agent, "sortBy": "name"}))["jobs"]
+            entries = await cron.runs(scope="all", agentId=agent)
+            return [job["name"] for job in jobs], [entry["jobName"] for entry in entries]
+
+        assert await names("rook") == (["none", "rook"], ["none", "rook"])
+        assert await names("main") == (["main"], ["main"])
+
+    scenario(what, roster=roster)
 
 
 def test_only_so_many_jobs_are_kept(scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class CronListParams(_Params, frozen=True, kw_only=True):
     compact: bool = False
     include_delivery_previews: bool = True
 
-    def job_query(self) -> JobQuery:
+    def job_query(self, default_agent: str) -> JobQuery:
         enabled = self.enabled or ("all" if self.include_disabled else "enabled")
         return JobQuery(
             limit=self.limit or MAX_PER_PAGE,
@@ -46,6 +46,7 @@ class CronListParams(_Params, frozen=True, kw_only=True):
             kind=None if self.schedule_kind == "all" else self.schedule_kind,
             last_status=None if self.last_run_status == "all" else self.last_run_status,
             agent_id=self.agent_id,
+            or_no_agent=self.agent_id == default_agent,
             session_key=self.session_key,
             sort={"nextRunAtMs": "next_at", "updatedAtMs": "updated_at", "name": "name"}[self.sort_by],  # type: ignore[arg-type]  # one of the three
             descending=self.sort_dir == "desc",
@@ -86,7 +87,7 @@ class RunsParams(_Params, frozen=True, kw_only=True):
     query: str | None = None
     sort_dir: Direction = "desc"
 
-    def log_query(self) -> JobLogQuery:
+    def log_query(self, default_agent: str) -> JobLogQuery:
         job_id = None if self.scope == "all" else self.id or self.job_id
         if self.scope == "job" and job_id is None:
             raise RpcError("invalid cron.runs params: scope job needs the job's id")
@@ -96,6 +97,7 @@ class RunsParams(_Params, frozen=True, kw_only=True):
             job_id=job_id,
             run_id=self.run_id,
             agent_id=self.agent_id,
+            or_no_agent=self.agent_id == default_agent,
             statuses=tuple(self.statuses) or (() if self.status == "all" else (self.status,)),
             deliveries=tuple(self.delivery_statuses) or ((self.delivery_status,) if self.delivery_status else ()),
             search=self.query,

@@ -132,7 +132,8 @@ class CronMethods:
 
     async def list(self, call: CronCall) -> Json:
         asked = read_params(call.params, CronListParams, "cron.list")
-        query, agent_id = asked.job_query(), self._targets().agent_id
+        targets = self._targets()
+        query, agent_id = asked.job_query(targets.roster.default_id), targets.agent_id
         jobs, total = await self._jobs.page(query)
         view = views.compact_view if asked.compact else views.job_view
         rows = [view(job, agent=agent_id(job)) for job in jobs]
@@ -153,7 +154,7 @@ class CronMethods:
         return view if can_see_programs(caller) else redact_job(view, self._redact)
 
     async def runs(self, call: CronCall) -> Json:
-        query = read_params(call.params, RunsParams, "cron.runs").log_query()
+        query = read_params(call.params, RunsParams, "cron.runs").log_query(self._roster().default_id)
         entries, total = await self._jobs.read_log(query)
         if not total and query.job_id is not None and await self._jobs.get(query.job_id) is None:
             past, _ = await self._jobs.read_log(JobLogQuery(job_id=query.job_id, limit=1))
