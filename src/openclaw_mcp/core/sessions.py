@@ -51,7 +51,7 @@ class Session(Struct, frozen=True):
     model_provider: str | None = None
     model: str | None = None
     entry: Json = {}
-    """Fields that `sessions.patch` sets, and the runtime's `resume`."""
+    """Fields that `sessions.patch` sets, the runtime's `resume`, and the `lastRunError` of a run that failed."""
     position: int = 0
     """Its id in the store; with `updated_at`, the place where a page ends."""
 
@@ -301,6 +301,20 @@ class RunAdmission(Struct, frozen=True, kw_only=True):
     """The run that it waits for."""
     ended_runs: tuple[Run, ...] = ()
     """Runs of dead processes in the same session, which are ended now."""
+
+
+BRIEF_ERROR: Final = 160  # characters of an error in a session's row
+ERROR_HEAD: Final = 51  # of those, from its beginning; the end of a long error mostly says what happened
+ELLIPSIS: Final = " ... "
+
+
+def shorten_error(error: str) -> str:
+    """The error of a run in one line, as a session's row has it."""
+    line = " ".join(error.split())
+    if len(line) <= BRIEF_ERROR:
+        return line
+    tail = BRIEF_ERROR - ERROR_HEAD - len(ELLIPSIS)
+    return f"{line[:ERROR_HEAD].rstrip()}{ELLIPSIS}{line[-tail:].lstrip()}"
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):

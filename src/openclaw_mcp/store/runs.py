@@ -24,6 +24,7 @@ from ..core.sessions import (
     StoredAttachment,
     TranscriptMessage,
     now_ms,
+    shorten_error,
 )
 from ..core.transcript import COMMAND_MARK, RunStarter, is_multi_user, mark_visibility, run_starter
 from .events import is_from_guest, take_events
@@ -283,6 +284,7 @@ class SqlRunRepository(SqlRepository):
         session, added = append_to_transcript(
             connection, session, [*events, *(_user_message(run, starter) for run in batch)],
             status="running", last_run_id=leader.run_id, run_started_at=leader.started_at, run_ended_at=None,
+            **_entry_columns(session, error=None),
         )  # fmt: skip
         stored = [reference for run in batch for reference in run.attachments]
         return RunClaim(
@@ -321,7 +323,7 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
     session = find_session(connection, run.session_key, lock=True)
     assert session is not None
     status = {"ok": "done", "aborted": "killed"}.get(outcome.status, "failed")
-    entry = {} if outcome.resume is None else {"entry": to_json({**session.entry, "resume": outcome.resume})}
+    error = outcome.error if status == "failed" else None
     session, added = append_to_transcript(
         connection,
         session,
@@ -332,9 +334,19 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
         output_tokens=session.output_tokens + used.usage.output,
         model_provider=used.provider or session.model_provider,
         model=used.model or session.model,
-        **entry,
+        **_entry_columns(session, error=error, resume=outcome.resume),
     )
     return msgspec.structs.replace(run, **ended, result=used), session, added
+
+
+def _entry_columns(session: Session, *, error: str | None, resume: str | None = None) -> dict[str, str]:
+    """The column of the session's entry, if a run's start or end changes it. A `resume` of None keeps the stored one."""
+    entry = {name: value for name, value in session.entry.items() if name != "lastRunError"}
+    if brief := shorten_error(error or ""):
+        entry["lastRunError"] = brief
+    if resume is not None:
+        entry["resume"] = resume
+    return {} if entry == session.entry else {"entry": to_json(entry)}
 
 
 def _store_blob(connection: Connection, session: Session, attachment: Attachment) -> StoredAttachment:

@@ -48,6 +48,8 @@ T = TypeVar("T")
 STATEMENT_CACHE_SIZE: Final = 64  # kinds of pages, by what they are filtered with
 COUNTED_BY: Final = frozenset({"most", "skipped", "after_time", "after_id", "agent_id", "archived"})
 """Parameters of a page whose total is kept in `session_counts`."""
+RUN_FIELDS: Final = frozenset({"resume", "lastRunError"})
+"""What runs leave in a session's entry: a reset drops it."""
 MOST_CANDIDATES: Final = 10  # when a label or id is not unique: enough to choose from
 
 _IS_OPEN = text("runs.status IN ('queued', 'running')")  # as the index of open runs has it
@@ -119,7 +121,7 @@ class SqlSessionRepository(SqlRepository):
             session = find_session(connection, key, lock=True)
             if session is None:
                 return None
-            kept = {name: value for name, value in session.entry.items() if name != "resume"}
+            kept = {name: value for name, value in session.entry.items() if name not in RUN_FIELDS}
             return update_session(
                 connection, session.position, epoch=session.epoch + 1, revision=new_id(), entry=to_json(kept),
                 updated_at=next_update_time(session), message_count=0, input_tokens=0, output_tokens=0, title=None,

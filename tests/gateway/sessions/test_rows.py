@@ -130,3 +130,32 @@ def test_a_run_of_agent_is_a_task_and_one_of_a_chat_is_not(tmp_path: Path) -> No
             assert begun["kind"] == begun["runtime"] == "cli"
 
     asyncio.run(scenario())
+
+
+def test_a_row_says_why_the_last_run_failed_until_the_next_one_starts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_harness(str(tmp_path / "db")) as harness:
+            await harness.say("!fail no luck  today", run="r1")
+            assert (await row(harness))["lastRunError"] == "no luck today"
+            listed = (await harness.call("sessions.list"))["sessions"]
+            assert [found["lastRunError"] for found in listed] == ["no luck today"]
+            ended = await harness.until("sessions.changed", phase="end", runId="r1")
+            assert ended["lastRunError"] == ended["session"]["lastRunError"] == "no luck today"
+            await harness.say("hi", run="r2")
+            assert "lastRunError" not in await row(harness)
+            started = await harness.until("sessions.changed", reason="send", runId="r2")
+            assert started["lastRunError"] is None, "a client that merges the event into its row forgets the error"
+            assert "lastRunError" not in started["session"]
+
+    asyncio.run(scenario())
+
+
+def test_the_reason_of_a_failed_run_is_short_and_gone_with_a_reset(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_harness(str(tmp_path / "db")) as harness:
+            await harness.say("!fail " + "a" * 300 + "z", run="r1")
+            assert (await row(harness))["lastRunError"] == "a" * 51 + " ... " + "a" * 103 + "z"
+            await harness.call("sessions.reset", {"key": "main"})
+            assert "lastRunError" not in await row(harness)
+
+    asyncio.run(scenario())

@@ -116,7 +116,7 @@ class RunEventPublisher:
         """To the connections that follow every session."""
         row = views.session_row(session, self._roster(), active=active)
         change = drop_none({"reason": reason, "phase": phase, "runId": run_id})
-        payload = {**row, **change, "sessionKey": session.key, "ts": now_ms(), "session": row}
+        payload = {"lastRunError": None, **row, **change, "sessionKey": session.key, "ts": now_ms(), "session": row}
         self._publish(RpcEvent(name="sessions.changed", payload=payload, topic=SESSIONS_TOPIC))
 
     def publish_deletion(self, key: str, agent_id: str) -> None:
