@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,15 @@ def play(folder: Path, story: Any, *, with_model: bool = True, **config: Any) ->
         ("sessions.branches.list", MAIN, {"branches": []}),
         ("sessions.companion.state", {**MAIN, "agentId": "main"}, {"exchanges": []}),
         ("progressCard.get", MAIN, {"card": None}),
-        ("environments.list", {}, {"environments": []}),
+        ("environments.list", {"projection": "profiles"}, {"environments": []}),
+        ("diagnostics.lanes", {}, {"lanes": [], "dynamic": None}),
+        ("plugins.list", {}, {"plugins": [], "diagnostics": [], "mutationAllowed": False}),
+        ("usage.status", {}, {"providers": []}),
+        ("skills.library.list", {"scope": "all"}, {"entries": [], "profileId": None, "defaultTarget": "unavailable"}),
+        ("artifacts.list", {**MAIN, "type": "image", "limit": 4}, {"artifacts": []}),
+        ("worktrees.list", {}, {"worktrees": []}),
+        ("transcripts.list", {"limit": 50}, {"sessions": [], "nextCursor": None}),
+        ("hooks.status", {"agentId": "main"}, {"hooks": []}),
         ("users.list", {}, {"profiles": []}),
         ("skills.status", {"agentId": "main"}, {"skills": []}),
         ("update.status", {}, {"sentinel": None, "updateAvailable": None}),
@@ -59,10 +68,60 @@ def test_what_this_gateway_has_none_of_is_answered_empty(tmp_path: Path, method:
     play(tmp_path, story)
 
 
-def test_stability_is_refused_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "params", "sentence"),
+    [
+        ("diagnostics.stability", {"limit": 25}, "keeps no record of stability events"),
+        ("sessions.usage", {"range": "7d", "limit": 1000}, "use `usage.cost`"),
+        ("set-heartbeats", {"enabled": False}, "has no heartbeats"),
+        ("skills.search", {"query": "calendar"}, "searches no registry of skills"),
+        ("themes.list", {}, "keeps no themes"),
+    ],
+)
+def test_what_an_empty_answer_would_be_wrong_about_is_refused_with_a_sentence(
+    tmp_path: Path, method: str, params: Any, sentence: str
+) -> None:
     async def story(talker: Talker) -> None:
-        with pytest.raises(RpcError, match="keeps no record of stability events"):
-            await talker.client.call("diagnostics.stability", {"limit": 25})
+        with pytest.raises(RpcError, match=sentence) as refused:
+            await talker.client.call(method, params)
+        assert refused.value.kind == "UNAVAILABLE"
+
+    play(tmp_path, story)
+
+
+def test_the_gateways_host_is_an_environment(tmp_path: Path) -> None:
+    async def story(talker: Talker) -> None:
+        [host] = (await talker.client.call("environments.list", {}))["environments"]
+        assert host == {
+            "id": "gateway", "type": "local", "label": "Gateway local", "status": "available", "platform": sys.platform,
+            "sessionHost": True, "trust": "persistent", "capabilities": ["agent.run", "sessions", "tools", "workspace"],
+        }  # fmt: skip
+
+    play(tmp_path, story)
+
+
+def test_artifacts_are_asked_for_by_session_run_or_task(tmp_path: Path) -> None:
+    async def story(talker: Talker) -> None:
+        with pytest.raises(RpcError, match="require one of sessionKey, runId, or taskId"):
+            await talker.client.call("artifacts.list", {"agentId": "main"})
+
+    play(tmp_path, story)
+
+
+def test_a_request_to_compact_is_answered_that_nothing_was(tmp_path: Path) -> None:
+    """The page sends its next messages after this answer, and holds them back after a refusal."""
+
+    async def story(talker: Talker) -> None:
+        assert talker.client.hello is not None
+        assert "sessions.compact" in talker.client.hello["features"]["methods"]
+        answer = {"ok": True, "key": "agent:main:main", "compacted": False}
+        found = await talker.client.call("sessions.compact", {"key": "main"})
+        assert found == {**answer, "reason": "no sessionId"}
+        await talker.say("Hello")
+        before = (await talker.client.call("chat.history", MAIN))["messages"]
+        found = await talker.client.call("sessions.compact", {"key": "main", "maxLines": 1})
+        assert found == {**answer, "reason": "this gateway keeps every message and compacts none"}
+        assert (await talker.client.call("chat.history", MAIN))["messages"] == before
 
     play(tmp_path, story)
 

@@ -81,7 +81,8 @@ ADMINS = (
     "attach.grant", "attach.revoke", "audit.list", "channels.pairing.approve", "channels.pairing.list",
     "channels.pairing.remove", "channels.restart", "chat.inject", "config.apply", "config.patch", "config.set",
     "exec.approvals.get", "exec.approvals.node.get", "exec.approvals.node.set", "exec.approvals.set",
-    "gateway.restart.request", "outbox.drop", "secrets.reload", "sessions.reset", "update.status",
+    "gateway.restart.request", "outbox.drop", "secrets.reload", "sessions.compact", "sessions.reset",
+    "set-heartbeats", "update.status",
 )  # fmt: skip
 """A caller that may call these is the owner already."""
 NO_RUN = (
@@ -104,7 +105,8 @@ NO_RUN = (
     "tools.list", "chat.startup", "chat.metadata", "commands.list", "audit.activity.list", "models.list",
     "models.authStatus", "usage.cost", "question.list", "sessions.observer.visibility", "sessions.companion.state",
     "sessions.branches.list", "progressCard.get", "talk.catalog", "environments.list", "skills.status", "users.list",
-    "diagnostics.stability",
+    "diagnostics.lanes", "diagnostics.stability", "plugins.list", "usage.status", "skills.library.list", "artifacts.list",
+    "worktrees.list", "transcripts.list", "hooks.status", "sessions.usage", "skills.search", "themes.list",
 )  # fmt: skip
 """They look, stop, note or answer; no agent hears of it."""
 

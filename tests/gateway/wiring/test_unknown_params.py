@@ -11,9 +11,10 @@ from tests.gateway.rpc.gateways import CONNECT
 from tests.gateway.wiring.gateways import WAIT, Refused, World, world
 
 TAKES_ANY = {
-    "exec.approval.list", "exec.approval.waitDecision", "exec.approvals.node.set", "gateway.identity.get",
-    "gateway.restart.preflight", "gateway.restart.request", "health", "last-heartbeat", "openclaw.approval.list",
-    "plugin.approval.list", "status", "system-presence", "wake", "attach.revoke",
+    "diagnostics.lanes", "exec.approval.list", "exec.approval.waitDecision", "exec.approvals.node.set",
+    "gateway.identity.get", "gateway.restart.preflight", "gateway.restart.request", "health", "last-heartbeat",
+    "openclaw.approval.list", "plugin.approval.list", "status", "system-presence", "usage.status", "wake",
+    "attach.revoke",
 }  # fmt: skip
 """Advertised methods that refuse no unknown parameter, as in OpenClaw."""
 OTHERS = ("sessions.resolve", "sessions.steer", "chat.inject", "poll", "channels.restart")

@@ -84,6 +84,11 @@ class ResetParams(ChangeParams, frozen=True, kw_only=True):
     expected_session_id: NonEmptyStr | None = None
 
 
+class CompactParams(SessionParams, frozen=True, kw_only=True):
+    key: SessionKey
+    max_lines: PositiveInt | None = None
+
+
 class DeleteParams(ChangeParams, frozen=True, kw_only=True):
     delete_transcript: bool = True
     expected_session_id: NonEmptyStr | None = None

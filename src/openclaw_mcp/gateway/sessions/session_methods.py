@@ -34,6 +34,8 @@ from .views import RunReply, SessionChanged, SessionRow, StopReply
 
 DEFAULT_PAGE: Final = 100  # rows when the caller names no limit
 MAX_PAGE: Final = 1000  # rows
+NO_SESSION: Final = "no sessionId"  # as OpenClaw puts it
+NO_COMPACTION: Final = "this gateway keeps every message and compacts none"
 ADMIN_CREATE_FIELDS: Final = ("permissionMode", "toolOverrides", "execNode", "cwd")
 SESSION_NAMES: Final = {"key": "", "session_id": " with sessionId", "label": " with label", "short_id": ""}
 """The ways to name a session, and how a refusal puts each."""
@@ -63,6 +65,7 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
             make_method("sessions.create", WRITE, params.CreateParams, self._create),
             make_method("sessions.patch", WRITE, PatchParams, self._patch),
             make_method("sessions.reset", ADMIN, params.ResetParams, self._reset),
+            make_method("sessions.compact", ADMIN, params.CompactParams, self._compact),
             make_method("sessions.delete", WRITE, params.DeleteParams, self._delete),
             make_method("sessions.abort", WRITE, params.AbortParams, self._abort),
             RpcMethod("agents.list", READ, self._list_agents),
@@ -280,6 +283,12 @@ class SessionMethods(SessionOperations, frozen=True, kw_only=True):
         key = self.canonical_key(asked.key, asked.agent_id)
         await self._check_expectations(key, asked)
         return await self.reset_session(key)
+
+    async def _compact(self, call: RpcCall, asked: params.CompactParams) -> Json:
+        """That nothing was done, which is no failure: after one, the Control UI holds back what its user typed."""
+        key = self.canonical_key(asked.key, asked.agent_id)
+        reason = NO_SESSION if await self.sessions.get(key) is None else NO_COMPACTION
+        return {"ok": True, "key": key, "compacted": False, "reason": reason}
 
     async def _delete(self, call: RpcCall, asked: params.DeleteParams) -> Json:
         if not asked.archived_only and not has_scope(call.caller.scopes, ADMIN):
