@@ -5,13 +5,28 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Struct
+
 from .peers import is_loopback
 
 FORWARDED_FOR: Final = "x-forwarded-for"
-ATTRIBUTION_REQUIRED: Final = "proxy_attribution_required"
-ATTRIBUTION_MESSAGE: Final = (
+
+
+class RequestRefusal(Struct, frozen=True):
+    """Why a request is refused before it is read."""
+
+    message: str
+    type: str = "forbidden"
+
+    def body(self) -> dict[str, dict[str, str]]:
+        """As the gateway's HTTP answers have it."""
+        return {"error": {"message": self.message, "type": self.type}}
+
+
+UNATTRIBUTED: Final = RequestRefusal(
     "Proxy client attribution is required. Configure gateway.trustedProxies narrowly and make the proxy overwrite or "
-    "safely rebuild forwarded client headers."
+    "safely rebuild forwarded client headers.",
+    "proxy_attribution_required",
 )
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

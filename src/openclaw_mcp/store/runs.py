@@ -340,7 +340,7 @@ def _end(connection: Connection, run: Run, outcome: RunOutcome) -> tuple[Run, Se
 
 
 def _entry_columns(session: Session, *, error: str | None, resume: str | None = None) -> dict[str, str]:
-    """The column of the session's entry, if a run's start or end changes it. A `resume` of None keeps the stored one."""
+    """The column of the session's entry, if a run's start or end changes it. Without `resume`, the stored one stays."""
     entry = {name: value for name, value in session.entry.items() if name != "lastRunError"}
     if brief := shorten_error(error or ""):
         entry["lastRunError"] = brief

@@ -23,8 +23,11 @@ def test_a_forwarded_request_without_a_trusted_proxy_is_refused(tmp_path: Path, 
             with pytest.raises(InvalidStatus) as refused:
                 async with gateway.stranger(**{name: "192.0.2.1"}):
                     pass
-            assert refused.value.response.status_code == 403
-            assert b"gateway.trustedProxies" in (refused.value.response.body or b"")
+            upgrade = refused.value.response
+            assert (upgrade.status_code, upgrade.headers["Content-Type"]) == (403, "application/json; charset=utf-8")
+            error = json.loads(upgrade.body or b"")["error"]
+            assert error["type"] == "proxy_attribution_required"
+            assert "gateway.trustedProxies" in error["message"]
 
             def post(path: str) -> Any:
                 return web_client.send(f"{gateway.http}{path}", "POST", {}, **BEARER, **{name: "192.0.2.1"})

@@ -143,6 +143,9 @@ def test_it_says_why_it_cannot_connect(tmp_path: Path) -> None:
             await refuses(gateway.client(token=None), "start yours with openclaw up --gateway-port 0", lasting=True)
             elsewhere = GatewayClient(f"{gateway.url}/elsewhere", ClientProfile(client=BACKEND), redial=False)
             await refuses(elsewhere, "answered HTTP 404; no gateway's WebSocket is there", lasting=False)
+            forwarded = gateway.client(headers={"X-Forwarded-For": "192.0.2.1"})
+            await refuses(forwarded, "answered HTTP 403: Proxy client attribution is required.", lasting=False)
+            await refuses(forwarded, "safely rebuild forwarded client headers.", lasting=False)
             gone = gateway.client()
         await refuses(gone, "connection refused; start one with `openclaw up --detach`", lasting=False)
         with pytest.raises(CannotConnect, match="no gateway address"):

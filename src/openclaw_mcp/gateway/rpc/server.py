@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol
 
+from msgspec import json
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
@@ -16,7 +17,7 @@ from ...core.clock import now_ms
 from ...core.json_values import drop_none
 from ...core.model import Caller, Json
 from ...core.rpc import READ, RpcEvent, RpcMethod, has_scope
-from ...net.forwarded_requests import FORWARDED_FOR, client_address, is_forwarded
+from ...net.forwarded_requests import FORWARDED_FOR, RequestRefusal, client_address, is_forwarded
 from ...net.gateway_client.acting_headers import TOOLS_CHANGED, read_session_address
 from ...net.tasks import Tasks
 from ...net.websocket_server import AcceptedWebSocket, make_untrusted_pool
@@ -69,7 +70,7 @@ class GatewayInfo(Protocol):
 
 
 class SourceCheck(Protocol):
-    def __call__(self, client: Any, headers: Sequence[tuple[bytes, bytes]], /) -> str | None:
+    def __call__(self, client: Any, headers: Sequence[tuple[bytes, bytes]], /) -> RequestRefusal | None:
         """Why a request from there (a page of another site, a Host that is not ours) is refused; None: it is not."""
 
 
@@ -184,7 +185,7 @@ class RpcServer:
     def count_refusal(self, code: str) -> None:
         self._metrics.count_handshake(code)
 
-    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> RequestRefusal | None:
         """Why the upgrade is refused; None if it is not."""
         refusal = self._refusal_reason(client, headers)
         if refusal is not None:
@@ -323,7 +324,10 @@ class RpcServerSocket(AcceptedWebSocket):
         ]
         refusal = self._server.refusal_reason(self.address, headers)
         if refusal is not None:
-            self.send_handshake(self._server_codec.reject(403, f"{refusal}\n"))
+            response = self._server_codec.reject(403, json.encode(refusal.body()).decode())
+            del response.headers["Content-Type"]
+            response.headers["Content-Type"] = "application/json; charset=utf-8"
+            self.send_handshake(response)
             return
         if event.path.partition("?")[0] not in WEBSOCKET_PATHS:
             self.send_handshake(self._server_codec.reject(404, "the gateway's WebSocket is at /\n"))

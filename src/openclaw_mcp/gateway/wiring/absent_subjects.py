@@ -152,8 +152,8 @@ REFUSALS: Final[Sequence[tuple[str, str, str]]] = (
     (
         "sessions.usage",
         READ,
-        "this gateway has no usage report by session; use `usage.cost` for days and agents, and `sessions.list` for the "
-        "tokens of a session",
+        "this gateway has no usage report by session; use `usage.cost` for days and agents, and `sessions.list` for "
+        "the tokens of a session",
     ),
     ("set-heartbeats", ADMIN, "this gateway has no heartbeats to switch on or off; agents wake by `cron` and `wake`"),
     ("skills.search", READ, "this gateway searches no registry of skills and installs none"),

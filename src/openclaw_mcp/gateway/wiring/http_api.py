@@ -16,9 +16,9 @@ from ...mcp.server.server import McpServer, McpServerInfo
 from ...net import asgi
 from ...net.asgi import App, Receive, Scope, Send
 from ...net.forwarded_requests import (
-    ATTRIBUTION_MESSAGE,
-    ATTRIBUTION_REQUIRED,
     FORWARDED_FOR,
+    UNATTRIBUTED,
+    RequestRefusal,
     client_address,
     is_forwarded,
 )
@@ -70,15 +70,16 @@ class HttpAccess:
             allowed_origins=LOOPBACK_HOSTS | (hosts - {ANY_HOST}),
         )
 
-    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def refusal_reason(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> RequestRefusal | None:
         """Why a request from there is refused before it is read; None if it is not."""
         if not self.is_attributed(client, headers):
-            return ATTRIBUTION_MESSAGE
+            return UNATTRIBUTED
         scope: Scope = {"client": client, "headers": headers}
         try:
             self.rules.check_source(scope, asgi.read_headers(scope))
         except HttpRefusal as refusal:
-            return f"{refusal.reason}: ask for this machine by its own name, or name it in OPENCLAW_GATEWAY_HOSTS"
+            remedy = "ask for this machine by its own name, or name it in OPENCLAW_GATEWAY_HOSTS"
+            return RequestRefusal(f"{refusal.reason}: {remedy}")
         return None
 
     def is_attributed(self, client: Any, headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -159,15 +160,13 @@ class GatewayHttp:
         path: str = scope["path"]
         if path not in PROBE_PATHS and not path.startswith(CHANNEL_HOOKS_PREFIX):
             client, headers = scope.get("client"), scope["headers"]
-            if not self._access.is_attributed(client, headers):
-                await _send_error(send, 403, ATTRIBUTION_REQUIRED, ATTRIBUTION_MESSAGE)
-                return
-            # The MCP endpoint checks the other rules itself.
-            refusal = None if path == "/mcp" else self._access.refusal_reason(client, headers)
-            if self._access.is_misused_grant(client, asgi.read_headers(scope)):
-                refusal = GRANT_MISUSED
+            refusal = self._access.refusal_reason(client, headers)
+            if path == "/mcp" and refusal is not UNATTRIBUTED:
+                refusal = None  # the MCP endpoint checks the other rules itself
+            if refusal is not UNATTRIBUTED and self._access.is_misused_grant(client, asgi.read_headers(scope)):
+                refusal = RequestRefusal(GRANT_MISUSED)
             if refusal is not None:
-                await _send_error(send, 403, "forbidden", refusal)
+                await asgi.send_json(send, refusal.body(), status=403)
                 return
         app = self.exact_routes.get(path) or next(
             (app for prefix, app in self.prefix_routes.items() if path.startswith(prefix)), None

@@ -24,6 +24,7 @@ from .handshake import Challenge, ClientProfile, Credentials, Signer
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 EXPLAINED_STATUSES: Final = (403, 503)  # refusals made by a gateway, whose text names the remedy
+MAX_EXPLANATION: Final = 300  # characters of that text
 MAX_SILENT_TICKS: Final = 2  # tick intervals without a message before the connection counts as dead
 
 
@@ -238,12 +239,28 @@ class ClientWebSocket(WebSocket):
         if isinstance(exc, InvalidStatus):
             body = exc.response.body or b""
             status = exc.response.status_code
-            text = body[:200].decode(errors="replace").strip() if status in EXPLAINED_STATUSES else ""
+            text = _read_explanation(body)[:MAX_EXPLANATION] if status in EXPLAINED_STATUSES else ""
             detail = f": {text}" if text else "; no gateway's WebSocket is there"
             self.failure = f"{_format_uri(self._client_codec.uri)} answered HTTP {status}{detail}"
         elif isinstance(exc, InvalidHandshake):
             self.failure = f"{_format_uri(self._client_codec.uri)} speaks no WebSocket"
         self.abort()
+
+
+class _Error(Struct, frozen=True):
+    message: str
+
+
+class _ErrorBody(Struct, frozen=True):
+    error: _Error
+
+
+def _read_explanation(body: bytes) -> str:
+    """The sentence of a refusal: the message of an error in JSON, or a body of plain text."""
+    try:
+        return msgspec.json.decode(body, type=_ErrorBody).error.message
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body.decode(errors="replace").strip()
 
 
 def _format_uri(uri: WebSocketURI) -> str:
