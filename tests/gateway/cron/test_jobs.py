@@ -251,8 +251,8 @@ def test_a_job_without_an_agent_is_listed_with_those_of_the_default_agent(scenar
     roster = AgentRoster(agents=(AgentProfile(id="main"), AgentProfile(id="rook")), default_id="rook")
 
     async def what(cron: CronHarness) -> None:
-        for name, agent in (("none", {}), ("rook", {"agentId": "rook"}), ("main", {"agentId": "main"})):
-            job = await cron.add(EVERY, name=name, **agent)
+        for name, agent in (("none", None), ("rook", "rook"), ("main", "main")):
+            job = await cron.add(EVERY, name=name, agentId=agent)
             run = await cron.call("cron.run", {"id": job["id"]})
             await cron.until("cron", action="finished", runId=run["runId"])
 

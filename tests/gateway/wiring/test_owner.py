@@ -106,7 +106,8 @@ NO_RUN = (
     "models.authStatus", "usage.cost", "question.list", "sessions.observer.visibility", "sessions.companion.state",
     "sessions.branches.list", "progressCard.get", "talk.catalog", "environments.list", "skills.status", "users.list",
     "diagnostics.lanes", "diagnostics.stability", "plugins.list", "usage.status", "skills.library.list",
-    "artifacts.list", "worktrees.list", "transcripts.list", "hooks.status", "sessions.usage", "skills.search", "themes.list",
+    "artifacts.list", "worktrees.list", "transcripts.list", "hooks.status", "sessions.usage", "skills.search",
+    "themes.list",
 )  # fmt: skip
 """They look, stop, note or answer; no agent hears of it."""
 

@@ -255,7 +255,7 @@ class _ErrorBody(Struct, frozen=True):
     error: _Error
 
 
-def _read_explanation(body: bytes) -> str:
+def _read_explanation(body: bytes | bytearray) -> str:
     """The sentence of a refusal: the message of an error in JSON, or a body of plain text."""
     try:
         return msgspec.json.decode(body, type=_ErrorBody).error.message
