@@ -285,6 +285,11 @@ def test_later_frames_are_answered_alike(theirs: str, ours: Served) -> None:
     within(test())
 
 
+def test_a_list_that_is_empty_here_alone_is_a_difference() -> None:
+    assert compatibility.gaps({"jobs": [{"id": "a"}]}, {"jobs": []}) == ["jobs[]"]
+    assert compatibility.gaps({"jobs": []}, {"jobs": [{"id": "a"}]}) == []
+
+
 def test_the_compatibility_page_says_what_this_run_shows(theirs: str, ours: Served) -> None:
     """Verdict by verdict; the keys a narrower answer lacks vary with what the real gateway has seen so far."""
     page = asyncio.run(compatibility.compared(theirs, ours.ws, ours.token))
