@@ -46,6 +46,8 @@ class Gateway:
         self.may_answer.set()
         self.answered: list[str] = []
         self.ends_before_answers: RunOutcome | None = None
+        self.replies_to_stop = False
+        """Whether `/stop` is a message of the conversation, which its reply names."""
         self.changed = asyncio.Event()
 
     async def open(self) -> Sequence[NoticeAdded]:
@@ -67,7 +69,10 @@ class Gateway:
             self.happen(ReplyStarted(f"run-{key}"), ReplyEnded(f"run-{key}", self.ends_before_answers))
         return SendReceipt(run_id=f"run-{key}", message_id=f"in-{key}", queue_mode="collect")
 
-    async def stop(self) -> str | None:
+    async def stop(self) -> str | SendReceipt:
+        if self.replies_to_stop:
+            self.happen(self.reply("stopped", "Stopped.", run_id="run-stop"))
+            return SendReceipt(run_id="run-stop")
         return "Stopped." if self.answered else "Nothing was going on."
 
     def refuse(self, text: str) -> str | None:
@@ -134,12 +139,14 @@ class Screen:
             await self.changed.wait()
 
 
-def chat(scene: Callable[[ChatTerminal, Gateway, Screen], Coroutine[Any, Any, None]], *earlier: str) -> None:
+def chat(
+    scene: Callable[[ChatTerminal, Gateway, Screen], Coroutine[Any, Any, None]], *earlier: str, only_own: bool = False
+) -> None:
     async def play() -> None:
         gateway, screen = Gateway(), Screen()
         for number, text in enumerate(earlier):
             gateway.reply(f"old-{number}", text)
-        terminal = ChatTerminal(cast(GatewayClient, gateway), gateway, screen)
+        terminal = ChatTerminal(cast(GatewayClient, gateway), gateway, screen, only_own=only_own)
         async with asyncio.timeout(WAIT):
             await terminal.open(show_history=True)
             try:
@@ -195,6 +202,54 @@ def test_a_run_whose_end_comes_with_its_id_has_ended(outcome: RunOutcome) -> Non
         assert (screen.text, screen.status, turn.outcome) == ("Done.\n", "", outcome)
 
     chat(scene)
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error"])
+def test_a_reply_that_is_read_before_the_answer_to_its_line_ends_the_turn_as_its_run_ended(outcome: RunOutcome) -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        gateway.may_answer.clear()
+        turn = terminal.on_line("hello")
+        assert turn is not None
+        await gateway.changed.wait()
+        run = f"run-{turn.key}"
+        gateway.happen(ReplyStarted(run), ReplyEnded(run, outcome), gateway.reply("a", "Done.", run_id=run))
+        gateway.may_answer.set()
+        await terminal.wait_until_idle()
+        assert (screen.text, screen.status, turn.outcome) == ("Done.\n", "", outcome)
+
+    chat(scene, only_own=True)
+
+
+@pytest.mark.parametrize("only_own", [True, False])
+def test_a_reply_to_somebody_else_while_a_line_is_sent_is_not_taken_for_its_answer(*, only_own: bool) -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        gateway.may_answer.clear()
+        turn = terminal.on_line("hello")
+        assert turn is not None
+        await gateway.changed.wait()
+        gateway.happen(ReplyStarted("other"), ReplyEnded("other", "ok"), gateway.reply("a", "To you.", run_id="other"))
+        gateway.may_answer.set()
+        await turn.is_sent.wait()
+        run = f"run-{turn.key}"
+        gateway.happen(ReplyStarted(run), ReplyEnded(run, "error"), gateway.reply("b", "To me.", run_id=run))
+        await terminal.wait_until_idle()
+        assert turn.outcome == "error"
+        assert screen.text == ("To me.\n" if only_own else "To you.\nTo me.\n")
+
+    chat(scene, only_own=only_own)
+
+
+def test_the_reply_to_a_stop_may_be_read_before_the_answer_to_it() -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        gateway.replies_to_stop = True
+        run = await send(terminal, gateway, "hello")
+        gateway.happen(ReplyStarted(run))
+        stop = terminal.on_line("/stop")
+        assert stop is not None
+        await terminal.wait_until_idle()
+        assert (screen.text, screen.status) == ("Stopped.\n", "")
+
+    chat(scene, only_own=True)
 
 
 def test_two_replies_are_not_mixed() -> None:
@@ -264,6 +319,23 @@ def test_a_line_whose_answer_was_lost_is_sent_once() -> None:
         assert screen.text == "-- gone; reconnecting\n-- connected again\nHi.\n"
 
     chat(scene)
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error"])
+def test_a_line_whose_answer_was_lost_is_answered_by_the_reply_that_came_meanwhile(outcome: RunOutcome) -> None:
+    async def scene(terminal: ChatTerminal, gateway: Gateway, screen: Screen) -> None:
+        gateway.loses_answers = True
+        turn = terminal.on_line("hello")
+        assert turn is not None
+        await gateway.changed.wait()
+        gateway.disconnected.emit("gone")
+        gateway.reply("a", "Done.", run_id=f"run-{turn.key}")
+        gateway.runs[f"run-{turn.key}"] = outcome
+        gateway.come_back()
+        await terminal.wait_until_idle()
+        assert (screen.text, turn.outcome) == ("-- gone; reconnecting\n-- connected again\nDone.\n", outcome)
+
+    chat(scene, only_own=True)
 
 
 def test_a_reply_that_was_shown_whole_is_not_shown_again_when_its_message_comes_late() -> None:

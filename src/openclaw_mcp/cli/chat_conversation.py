@@ -115,8 +115,8 @@ class Conversation(Protocol):
     async def send(self, text: str, key: str) -> SendReceipt:
         """Send it once, however often it is called with this key."""
 
-    async def stop(self) -> str | None:
-        """Stop what the agent does; what to show of it, or None when the gateway says it in the conversation."""
+    async def stop(self) -> str | SendReceipt:
+        """Stop what the agent does; what to show of it, or what was sent, when the gateway replies to that."""
 
     async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
         """How a run ended that no event may tell of, with what no message tells of it; nothing while it runs, or for a
@@ -217,10 +217,9 @@ class LocalConversation:
         _remember(self._runs, sent.run_id)
         return SendReceipt(run_id=sent.run_id, message_id=sent.message_id, queue_mode=sent.queue_mode)
 
-    async def stop(self) -> str | None:
+    async def stop(self) -> SendReceipt:
         """As a message: the channel's rules say who may."""
-        await self.send("/stop", str(uuid.uuid4()))
-        return None
+        return await self.send("/stop", str(uuid.uuid4()))
 
     async def wait_for_end(self, run_id: str, seconds: float) -> Sequence[ChatUpdate]:
         """A message tells of a failure."""
@@ -371,7 +370,7 @@ class SessionConversation:
         sent = await self._client.call("chat.send", params)
         return SendReceipt(run_id=str(sent["runId"]), message_id=_sent_id(key), queue_mode=self._queue_mode)
 
-    async def stop(self) -> str | None:
+    async def stop(self) -> str:
         stopped = await self._client.call("chat.abort", {"sessionKey": self._key})
         return "Stopped." if stopped.get("aborted") else "Nothing was going on."
 

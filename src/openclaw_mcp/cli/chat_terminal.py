@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -27,13 +28,14 @@ from .chat_conversation import (
     ReplyStarted,
     ReplyText,
     RunOutcome,
+    SendReceipt,
     ShownMessage,
     TypingShown,
 )
 from .chat_questions import SessionQuestions
 from .chat_screen import ChatScreen
 from .chat_stream import ReplyStream
-from .chat_turn import ChatTurn, wait_until_sent
+from .chat_turn import ChatTurn, EarlyUpdates, wait_until_sent
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +73,7 @@ class ChatTerminal:
         self._unsent: asyncio.Queue[ChatTurn] = asyncio.Queue(MAX_UNSENT)
         self._other_runs: set[str] = set()
         """Runs of this conversation that no line of this chat began."""
-        self._early_ends: dict[str, RunOutcome] = {}
-        """Runs that ended while a line was being sent: its own may be among them, when its end comes with its id."""
+        self._early = EarlyUpdates(MAX_HELD_EVENTS, self._forget_turns)
         self._typing = False
         self._stopping = False
         self._stream = ReplyStream(screen)
@@ -176,10 +177,13 @@ class ChatTerminal:
         earlier = [each for each in self._turns if each is not turn and each.outcome is None]
         try:
             await wait_until_sent(earlier)
-            reply = await self._conversation.stop()
-            if reply is not None:
-                self._screen.show(reply)
-                turn.is_over.set()
+            with self._early.held():
+                stopped = await self._conversation.stop()
+                if isinstance(stopped, SendReceipt):
+                    turn.run_id = stopped.run_id
+                else:
+                    self._screen.show(stopped)
+                    turn.is_over.set()
         except OpenClawError as exc:
             self._screen.show_note(f"not stopped: {exc}")
             turn.is_over.set()
@@ -191,36 +195,44 @@ class ChatTerminal:
         self._forget_turns()
 
     async def _send_next(self) -> None:
-        """Send the next line; again under the same key until the gateway has answered."""
         turn = await self._unsent.get()
-        while True:
-            await self._is_current.wait()
-            earlier = takewhile(lambda each: each is not turn, self._turns)
-            is_behind = self._typing or any(each.is_working for each in earlier)
-            self._early_ends.clear()
+        await self._is_current.wait()
+        earlier = takewhile(lambda each: each is not turn, self._turns)
+        is_behind = self._typing or any(each.is_working for each in earlier)
+        with self._early.held():
             try:
-                sent = await self._conversation.send(turn.text, turn.key)
-                break
-            except (ConnectionGone, CannotConnect, CallTimeout) as exc:
-                logger.debug("chat: a line is sent again (%s)", exc)
-                await asyncio.sleep(RETRY_DELAY)
+                sent, ended = await self._send(turn)
             except OpenClawError as exc:
                 self._screen.show_note(f"not sent: {exc}")
                 turn.outcome = "error"
-                turn.is_sent.set()
                 turn.is_over.set()
-                self._forget_turns()
                 return
-        turn.run_id = sent.run_id
-        turn.is_sent.set()
-        self._other_runs.discard(sent.run_id)
-        if sent.message_id is not None:
-            self._mark_shown(sent.message_id)
-        if is_behind and not turn.is_command and sent.queue_mode in _QUEUE_NOTES:
-            self._screen.show_note(_QUEUE_NOTES[sent.queue_mode])
-        if sent.run_id in self._early_ends:
-            self._on_run_end(sent.run_id, self._early_ends[sent.run_id])
-            self._forget_turns()
+            finally:
+                turn.is_sent.set()
+            turn.run_id = sent.run_id
+            if sent.run_id in self._other_runs:
+                self._other_runs.remove(sent.run_id)
+                turn.on_start()
+            if sent.message_id is not None:
+                self._mark_shown(sent.message_id)
+            if is_behind and not turn.is_command and sent.queue_mode in _QUEUE_NOTES:
+                self._screen.show_note(_QUEUE_NOTES[sent.queue_mode])
+            for update in ended:
+                self._on_update(update)
+
+    async def _send(self, turn: ChatTurn) -> tuple[SendReceipt, Sequence[ChatUpdate]]:
+        """Send it, again under the same key until the gateway has answered; and how its run ended, if that was while we
+        were away. Raises OpenClawError."""
+        is_repeated = False
+        while True:
+            await self._is_current.wait()
+            try:
+                sent = await self._conversation.send(turn.text, turn.key)
+                return sent, await self._conversation.wait_for_end(sent.run_id, 0) if is_repeated else ()
+            except (ConnectionGone, CannotConnect, CallTimeout) as exc:
+                logger.debug("chat: a line is sent again (%s)", exc)
+                is_repeated = True
+                await asyncio.sleep(RETRY_DELAY)
 
     # ---- what the gateway sends ----------------------------------------------------------------------------------
 
@@ -269,7 +281,13 @@ class ChatTerminal:
         if message.is_notice:
             self._show_notice(message.text)
             return
+        self._on_reply(message, is_late=is_late)
+
+    def _on_reply(self, message: ShownMessage, *, is_late: bool) -> None:
         answered = self._find_answered(message, is_late=is_late)
+        is_unknown = answered is None and message.run_id is not None
+        if is_unknown and self._early.hold(partial(self._on_reply, message, is_late=is_late)):
+            return
         if answered is not None or not self._only_own:
             self._show_reply(message, is_late=is_late)
         if answered is not None and message.is_last:
@@ -279,8 +297,7 @@ class ChatTerminal:
         """The turn that a reply is for. Where the gateway does not say it: an end comes before its reply, and a command
         is answered at once."""
         if message.run_id is not None:
-            unknown = (turn for turn in self._turns if turn.run_id is None and not is_late)  # such as `/stop`
-            return self._find_turn(message.run_id) or next(unknown, None)
+            return self._find_turn(message.run_id)
         waiting = [turn for turn in self._turns if turn.run_id is not None or not is_late]
         return min(waiting, key=lambda turn: (turn.outcome is None, not turn.is_command), default=None)
 
@@ -290,8 +307,7 @@ class ChatTerminal:
         turn = self._find_turn(run_id)
         if turn is None:
             self._stream.give_way(run_id)
-            if len(self._early_ends) < MAX_HELD_EVENTS:
-                self._early_ends[run_id] = outcome
+            self._early.hold(partial(self._on_run_end, run_id, outcome))
             return
         if outcome == "queued":
             self._tasks.spawn(self._follow_queued(run_id), name="queued run")

@@ -2,8 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from ..core.chat_commands import is_for_agent, parse_command
@@ -68,6 +68,40 @@ class ChatTurn:
         if self.outcome is not None or not self._started:
             self.is_over.set()
             self._on_over()
+
+
+class EarlyUpdates:
+    """Ends and replies of runs that no line is known to have begun, while one is sent.
+
+    Only the gateway's answer says which run is that line's, and what the run does may be read before the answer is.
+    """
+
+    def __init__(self, limit: int, on_released: Callable[[], None]) -> None:
+        """`on_released` is called whenever what was held has been handled."""
+        self._limit = limit
+        self._on_released = on_released
+        self._lines = 0
+        self._held: list[Callable[[], None]] = []
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """From before a line is sent until its run is known."""
+        self._lines += 1
+        try:
+            yield
+        finally:
+            self._lines -= 1
+            held, self._held = self._held, []
+            for handle in held:  # what may be another line's is held again
+                handle()
+            self._on_released()
+
+    def hold(self, handle: Callable[[], None]) -> bool:
+        """Whether it will be called, once the runs are known; else none is sent, or too much is held."""
+        if self._lines == 0 or len(self._held) >= self._limit:
+            return False
+        self._held.append(handle)
+        return True
 
 
 async def wait_until_sent(turns: Sequence[ChatTurn]) -> None:
